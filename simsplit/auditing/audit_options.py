@@ -25,6 +25,8 @@ class AuditOptions:
     device: str
     reference: bool = False
     """Whether the transcript's reference is attacked: the same samples without the defence."""
+    samples: tuple[int, ...] = ()
+    """The ids of the samples that are attacked in the reference; empty: some are chosen."""
 
     def __post_init__(self) -> None:
         if self.targets < 1:
@@ -51,20 +53,34 @@ class AuditOptions:
             raise SimsplitError(f"--knows: {name} must be a whole number, got '{value}'")
         return int(value)
 
+    def count_pairs(self, default: int) -> int:
+        """Return how many recorded inputs are known at most, where another wire is not named."""
+        return default if self.names_pairs else self.get_number("pairs", default)
+
+    @property
+    def names_pairs(self) -> bool:
+        """Whether `pairs` names another wire, and is no number."""
+        return not str(self.knows.get("pairs", "0")).isdecimal()
+
     def find_pairs(self, transcript: Transcript) -> Path | None:
-        """Find the transcript whose inputs are known; None: this one's other samples are."""
+        """Find the transcript whose inputs are known; None: this one's other samples are.
+
+        The reference's attacks learn what crosses without the defence, so of the other transcript
+        they need the reference.
+        """
         value = self.knows.get("pairs")
         if value is None:
             held = transcript.find_holding(transcript.facts.knows.pairs)
             return None if held is None else self._refuse_itself(held)
-        if str(value).isdecimal():
+        if not self.names_pairs:
             return None
         if not Path(str(value)).is_dir():
             raise SimsplitError(
                 "--knows: pairs must be a whole number, or a folder with a transcript and its "
                 f"truth, got '{value}'"
             )
-        return self._refuse_itself(Path(str(value)))
+        found = self._refuse_itself(Path(str(value)))
+        return None if self.reference and not Transcript.open(found).has_reference else found
 
     def _refuse_itself(self, pairs: Path) -> Path:
         """Raise SimsplitError if known inputs are those of the wire that is audited."""

@@ -25,13 +25,14 @@ from simsplit.auditing.audit_verdicts import (
 )
 from simsplit.auditing.grounds import Ground
 from simsplit.auditing.offers import Untried, choose_attacks, list_wants
-from simsplit.auditing.preparing_audits import prepare_audit
+from simsplit.auditing.preparing_audits import PreparedAudit, prepare_audit
 from simsplit.auditing.read_samples import choose_finding, list_samples, save_samples
 from simsplit.auditing.recorded_clients import TimeSpentError, WireRecord, attack_record
 from simsplit.errors import RunError, ScenarioError, SimsplitError
 from simsplit.legs import Leg
 from simsplit.machine import pin_threads
 from simsplit.results import Run
+from simsplit.results.leak_table import ATTACK
 from simsplit.running.directories import (
     choose_free_name,
     explain_path_errors,
@@ -83,8 +84,13 @@ class Audit:
 
     @property
     def share(self) -> float:
-        """How much the worst attack has read, from 0 to 1; upper bounds do not count."""
-        return self.worst.share if self.worst else 0.0
+        """How much an attack has read at most, from 0 to 1; upper bounds do not count.
+
+        The worst attack is that which gains most over a guess. One that gains less may read more,
+        such as labels of two classes.
+        """
+        own = [each for each in self.findings if each.role == ATTACK and each.is_above_guess]
+        return max((each.share for each in own), default=self.worst.share if self.worst else 0.0)
 
     @cached_property
     def table(self) -> "pd.DataFrame":
@@ -174,18 +180,22 @@ def audit(
         if holds_run(place):
             raise RunError(f"{place} already holds a run; give another --out")
     work = partial(_attack_wire, attacks=attacks, progress=progress)
+    prepared = prepare_audit(options)
     if not Transcript.open(options.path).has_reference:
-        made = work(options, place, until=until)
+        made = work(prepared, place, until=until)
     else:
-        made = work(options, place, until=until - budget / 2)
-        plain = work(replace(options, reference=True), place / REFERENCE, until=until)
+        # prepared before an attack begins: what does not fit is said at once
+        same = replace(options, reference=True, samples=prepared.samples)
+        reference = prepare_audit(same)
+        made = work(prepared, place, until=until - budget / 2)
+        plain = work(reference, place / REFERENCE, until=until)
         made = replace(made, reference=plain)
     AuditDirectory.note(made.run.path, made.to_dict())
     return made
 
 
 def _attack_wire(
-    options: AuditOptions,
+    prepared: PreparedAudit,
     place: Path,
     *,
     attacks: Sequence[str | Mapping[str, Any]],
@@ -193,7 +203,6 @@ def _attack_wire(
     progress: Progress,
 ) -> Audit:
     """Attack what one folder of packets has, and write its run directory."""
-    prepared = prepare_audit(options)
     ground, offers = prepared.ground, prepared.offers
     chosen, untried = choose_attacks(offers, attacks)
     if attacks and untried:

@@ -12,6 +12,7 @@ from simsplit.auditing.recordings import TARGETS, TRAIN, list_steps, load_pairs
 from simsplit.data.samples import Samples
 from simsplit.errors import SimsplitError
 from simsplit.packets import Packet
+from simsplit.phases import EVALUATE
 from simsplit.wires.transcript import Transcript
 from simsplit.wires.truth import Truth
 
@@ -20,15 +21,22 @@ Known = tuple[list[list[Packet]], list[int]]
 
 
 def load_pairs_elsewhere(
-    path: Path, size: int, most: int, make: Callable[..., Samples]
+    path: Path, size: int, most: int, make: Callable[..., Samples], *, reference: bool
 ) -> tuple[Known, Callable[[Sequence[int]], Samples]]:
-    """Load at most `most` pairs of a transcript, and return them with a function of its truth."""
+    """Load at most `most` pairs of a transcript, and return them with a function of its truth.
+
+    `reference`: those that were sent without the defence, where these were recorded apart.
+    """
     transcript, truth = Transcript.open(path), Truth.open(path)
+    if reference:
+        transcript = transcript.open_reference() or transcript
     if truth is None or not truth.has("inputs"):
         raise SimsplitError(f"--knows: pairs: {path} has no inputs in its truth")
     clients = transcript.summarise().clients
     steps = chain.from_iterable(
-        list_steps(transcript, phase, client) for phase in (TRAIN, TARGETS) for client in clients
+        list_steps(transcript, phase, client)
+        for phase in (TRAIN, TARGETS, EVALUATE)
+        for client in clients
     )
     known = [step for step in steps if np.isin(step.ids, truth.ids).all()]
     return load_pairs(transcript, known, (), size, most), partial(make, transcript, truth)

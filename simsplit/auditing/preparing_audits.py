@@ -38,6 +38,7 @@ from simsplit.auditing.recordings import (
     choose_client,
     choose_samples,
     find_sample_legs,
+    find_steps,
     get_ids,
     list_steps,
     load_as_sent,
@@ -53,11 +54,12 @@ from simsplit.auditing.truths import (
     make_text_samples,
 )
 from simsplit.data.samples import Samples
-from simsplit.errors import RunError, format_count, format_list
+from simsplit.errors import RunError, SimsplitError, format_count, format_list
 from simsplit.legs import Leg
 from simsplit.needs import Given
 from simsplit.packets import Packet
 from simsplit.phases import EVALUATE
+from simsplit.results import SCENARIO
 from simsplit.wire import Counts
 from simsplit.wires.transcript import Transcript, TranscriptSummary
 from simsplit.wires.truth import Truth
@@ -76,13 +78,18 @@ class PreparedAudit:
     counts: Counts
     """Packets and bytes by round, client, phase and leg."""
     facts: Mapping[str, Any]
+    samples: tuple[int, ...] = ()
+    """The ids of the samples that are attacked; empty where a run has chosen them."""
 
 
 def prepare_audit(options: AuditOptions) -> PreparedAudit:
     """Read what an audit needs of a transcript; raise SimsplitError for what a user can mend."""
-    transcript = Transcript.open(options.path)
+    transcript = whole = Transcript.open(options.path)
     if options.reference:
-        transcript = transcript.open_reference() or transcript
+        transcript = whole.open_reference() or whole
+        if transcript.facts.knows.public is None and whole.facts.knows.public is not None:
+            public = {"model": whole.find_holding(whole.facts.knows.public)}
+            options = replace(options, knows={**public, **options.knows})
     summary = transcript.summarise()
     if not summary.packets:
         raise RunError(f"{transcript.name} has no packets")
@@ -97,10 +104,10 @@ def _prepare_foreign(
 ) -> PreparedAudit:
     """Prepare an audit of a wire of which nothing is known but what was recorded."""
     truth = _require_truth(options, transcript)
-    chosen, batches, sessions, left_out = _choose_recorded(
+    chosen, batches, sessions, misfits, left_out = _choose_recorded(
         options, transcript, truth, summary, client
     )
-    legs = find_sample_legs(batches, [len(step.ids) for step in chosen.targets])
+    legs = find_sample_legs(batches, [len(step.ids) for step in chosen.targets]) - misfits
     if transcript.facts.modality != "texts":
         _refuse_uneven(batches, legs)
     samples, notes, pixels, judged = _read_truth(options, transcript, truth, chosen)
@@ -122,12 +129,14 @@ def _prepare_foreign(
     fitting = MOST_PAIR_BYTES // (4 * max(1, samples.inputs[0].numel()))
     make: Callable[[Sequence[int]], Samples]
     if elsewhere is None:
-        most = min(options.get_number("pairs", MOST), fitting)
+        most = min(options.count_pairs(MOST), fitting)
         pairs = load_pairs(transcript, chosen.pairs, get_ids(chosen.targets), size, most)
         make = partial(_make_samples, options, transcript, truth, pixels=pixels)
     else:
         make_there = partial(_make_samples, options, pixels=pixels)
-        pairs, make = load_pairs_elsewhere(elsewhere, size, min(MOST, fitting), make_there)
+        pairs, make = load_pairs_elsewhere(
+            *(elsewhere, size, min(MOST, fitting), make_there), reference=options.reference
+        )
     pair_batches, pair_ids = pairs
     things = set(ground.things)
     if len(pair_ids) >= LEAST_PAIRS:
@@ -152,8 +161,15 @@ def _prepare_foreign(
     )
     known_inputs = len(pair_ids) or len(sessions.known)
     facts = _describe(transcript, summary, client, chosen, known_inputs)
+    if options.names_pairs and elsewhere is None:
+        named = options.knows["pairs"]
+        notes.append(
+            f"without the defence attacks know other samples of the reference, since {named} has "
+            "no reference"
+        )
     ground = replace(ground, notes=[*left_out, *notes])
-    return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts)
+    samples_of = tuple(get_ids(chosen.targets))
+    return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts, samples_of)
 
 
 def _choose_recorded(
@@ -162,36 +178,44 @@ def _choose_recorded(
     truth: Truth,
     summary: TranscriptSummary,
     client: int,
-) -> tuple[ChosenSamples, list[list[Packet]], ChosenSessions, list[str]]:
-    """Choose the samples to attack, and load their packets, of sessions or steps; note the rest."""
+) -> tuple[ChosenSamples, list[list[Packet]], ChosenSessions, frozenset[Leg], list[str]]:
+    """Choose the samples to attack, and load their packets, of sessions or steps; note the rest.
+
+    Also return the legs of which a packet has not one row for each sample.
+    """
     if summary.by_phase[SESSIONS]:
-        most = options.get_number("pairs", MOST)
-        sessions = choose_sessions(transcript, truth, client, options.targets, most)
+        most = options.count_pairs(MOST)
+        sessions = choose_sessions(
+            transcript, truth, client, options.targets, most, wanted=options.samples
+        )
         if sessions.targets:
             ids = tuple(each.id for each in sessions.targets)
             count = len(ids) + len(sessions.known)
             chosen = ChosenSamples([RecordedStep(ids=ids)], (), count)
-            return chosen, [join_sessions(sessions.targets, client)], sessions, []
+            return chosen, [join_sessions(sessions.targets, client)], sessions, frozenset(), []
     # A recording of a network that is only used has packets of evaluation alone.
     phase = next((each for each in (TARGETS, TRAIN) if summary.by_phase[each]), EVALUATE)
     latest = phase == TRAIN
     listed = list_steps(transcript, phase, client, latest=latest)
     steps = [step for step in listed if np.isin(step.ids, truth.ids).all()]
-    if not steps:
+    if not steps and not options.samples:
         raise RunError(
             f"{transcript.name} has no packet of the phase '{phase}' whose samples' truth is known"
         )
     elsewhere = options.find_pairs(transcript)
     with_pairs = transcript.facts.modality != "texts" and truth.has("inputs") and not elsewhere
-    with_pairs = with_pairs and options.get_number("pairs", 1) > 0
-    chosen = choose_samples(steps, options.targets, latest=latest, with_pairs=with_pairs)
+    with_pairs = with_pairs and options.count_pairs(1) > 0
+    if options.samples:
+        chosen = find_steps(steps, options.samples, latest=latest, with_pairs=with_pairs)
+    else:
+        chosen = choose_samples(steps, options.targets, latest=latest, with_pairs=with_pairs)
     notes, which = [], "last" if latest else "first"
     if listed.left_out:
         notes.append(
             f"targets and known inputs are of the {which} {chosen.counted:,} samples; "
             f"{listed.left_out:,} others (repetitions included) are too many to hold"
         )
-    batches = load_targets(transcript, chosen.targets)
+    batches, misfits = load_targets(transcript, chosen.targets)
     whole = [len(own) == len(step.rows) for own, step in zip(batches, chosen.targets, strict=True)]
     if not any(whole):
         raise RunError(
@@ -205,7 +229,7 @@ def _choose_recorded(
         )
         chosen = replace(chosen, targets=[*compress(chosen.targets, whole)])
         batches = [*compress(batches, whole)]
-    return chosen, batches, ChosenSessions(), notes
+    return chosen, batches, ChosenSessions(), misfits, notes
 
 
 def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:
@@ -267,6 +291,11 @@ def _read_truth(
     samples = _make_samples(options, transcript, truth, ids, pixels)
     if truth.has("labels") and len(np.unique(samples.groups)) > 1:
         judged |= {"labels"}
+    elif truth.has("labels"):
+        notes.append(
+            "attacks on labels are not tried: all targets are of one class, as where samples are "
+            "sorted by it; a larger --targets may reach others"
+        )
     return samples, notes, pixels, frozenset(judged)
 
 
@@ -324,6 +353,7 @@ def _prepare_run(
     options: AuditOptions, transcript: Transcript, summary: TranscriptSummary, client: int
 ) -> PreparedAudit:
     """Prepare an audit of the recording of a run, whose server has what a run's server has."""
+    _refuse_beside_run(options)
     ground, live = lay_ground_of_run(Path(options.knows["run"]), client, options.device)
     scenario = ground.scenario
     targets = list_steps(transcript, TARGETS, client, with_ids=False)
@@ -358,6 +388,24 @@ def _prepare_run(
     facts = _describe(transcript, summary, client, chosen, sum(len(b[0].tensors[0]) for b in pairs))
     facts["targets"] = count
     return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts)
+
+
+def _refuse_beside_run(options: AuditOptions) -> None:
+    """Raise SimsplitError for what has no use beside a run, and for another run's transcript."""
+    others = [f"--knows {name}" for name in options.knows if name != "run"]
+    others += ["--public"] if options.public is not None else []
+    if others:
+        raise SimsplitError(
+            "--knows: run=RUN says all that the server has, and which samples are attacked; leave "
+            f"out {format_list(others)}"
+        )
+    run, home = Path(options.knows["run"]), options.path.resolve().parent
+    own, named = home / SCENARIO, run / SCENARIO
+    if own.exists() and named.exists() and own.read_bytes() != named.read_bytes():
+        raise SimsplitError(
+            f"--knows: run: {options.path} was recorded by the run in {home}, and {run} has "
+            "another scenario, by whose samples it would be judged; name the recorded run"
+        )
 
 
 def _count_crossed(transcript: Transcript) -> Counts:

@@ -5,7 +5,7 @@ tokens that crossed. Other recorded sessions, which are not attacked, serve as k
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -56,11 +56,17 @@ class ChosenSessions:
 
 
 def choose_sessions(
-    transcript: Transcript, truth: Truth, client: ClientId, count: int, most_known: int
+    transcript: Transcript,
+    truth: Truth,
+    client: ClientId,
+    count: int,
+    most_known: int,
+    *,
+    wanted: Collection[int] = (),
 ) -> ChosenSessions:
     """Load at most `count` sessions with a truth as targets, and others as known ones.
 
-    With known sessions at most half of all are targets.
+    With known sessions at most half of all are targets. `wanted`: the ids of those that are.
     """
     by_session: dict[int, list[PacketRow]] = {}
     for row in transcript.rows():
@@ -71,9 +77,18 @@ def choose_sessions(
             by_session.setdefault(row.session, []).append(row)
     able = [rows for rows in by_session.values() if np.isin(_get_ids(rows), truth.ids).all()]
     able = [rows for rows in able if _get_ids(rows)]
-    wanted = min(count, max(1, len(able) // 2)) if most_known else count
+    most = min(count, max(1, len(able) // 2)) if most_known else count
+    if wanted:
+        able.sort(key=lambda rows: _get_ids(rows)[0] not in wanted)
+        most = sum(_get_ids(rows)[0] in wanted for rows in able)
+        if most < len(wanted):
+            raise RunError(
+                f"{transcript.name}: {len(wanted) - most} of the {len(wanted)} sessions that are "
+                "attacked are not in it; record the same sessions without the defence, with the "
+                "same ids"
+            )
     loaded = (_load(transcript, truth, rows) for rows in able)
-    targets = [*islice(loaded, wanted)]
+    targets = [*islice(loaded, most)]
     known: list[RecordedSession] = []
     room = MOST_KNOWN_BYTES
     for session in islice(loaded, min(most_known, MOST_KNOWN)):

@@ -35,7 +35,9 @@ class RecordedStep:
 
     rows: list[PacketRow] = field(default_factory=list)
     ids: tuple[int, ...] = ()
-    """The ids of its samples that are used: the first ones of its packets."""
+    """The ids of its samples that are used: the first ones of its packets, or those at `places`."""
+    places: tuple[int, ...] | None = None
+    """Where the samples that are used lie among those of its packets; None: they come first."""
     count: int = 0
     """Number of samples of its packets."""
 
@@ -126,14 +128,56 @@ def choose_samples(
     return ChosenSamples(targets, pairs, len(known))
 
 
-def load_targets(transcript: Transcript, steps: Sequence[RecordedStep]) -> list[list[Packet]]:
-    """Load the packets of steps, cut to their ids; steps are numbered anew, from 0 on."""
-    batches = []
+def find_steps(
+    steps: Sequence[RecordedStep], wanted: Sequence[int], *, latest: bool, with_pairs: bool
+) -> ChosenSamples:
+    """Find the steps in which samples crossed that are known by their ids, and others for pairs.
+
+    `latest`: the last steps with them, else the first. Raise RunError where one did not cross.
+    """
+    ordered = [*reversed(steps)] if latest else [*steps]
+    left = set(wanted)
+    targets = []
+    for step in ordered:
+        places = [place for place, each in enumerate(step.ids) if each in left]
+        if places:
+            ids = tuple(step.ids[place] for place in places)
+            targets.append(replace(step, ids=ids, places=tuple(places)))
+            left.difference_update(ids)
+    if left:
+        raise RunError(
+            f"{len(left)} of the {len(wanted)} samples that are attacked did not cross in it, such "
+            f"as {min(left)}; record the same samples without the defence, with the same ids"
+        )
+    others = {*wanted}
+    pairs = [step for step in ordered if with_pairs and not others.issuperset(step.ids)]
+    known = {each for step in steps for each in step.ids}
+    return ChosenSamples(targets, pairs, len(known))
+
+
+def load_targets(
+    transcript: Transcript, steps: Sequence[RecordedStep]
+) -> tuple[list[list[Packet]], frozenset[Leg]]:
+    """Load the packets of steps, cut to their ids; steps are numbered anew, from 0 on.
+
+    Also return the legs of which a packet has not one row for each sample of its step: rows that
+    mix samples could be as many as the samples that are used.
+    """
+    batches, misfits = [], set[Leg]()
     for number, step in enumerate(steps):
         # No more is read than is attacked: a packet may have any number of rows.
-        packets = (each.packet for each in transcript.read(step.rows, len(step.ids), of=step.count))
-        batches.append([replace(each, step=number) for each in packets])
-    return batches
+        most = len(step.ids) if step.places is None else 1 + max(step.places)
+        batch = []
+        for each in transcript.read(step.rows, most, of=step.count):
+            packet = replace(each.packet, step=number)
+            if not each.was_cut:
+                misfits.add(packet.leg)
+            elif step.places is not None:
+                places = torch.tensor(step.places)
+                packet = replace(packet, tensors=tuple(each[places] for each in packet.tensors))
+            batch.append(packet)
+        batches.append(batch)
+    return batches, frozenset(misfits - {Leg.LABELS})
 
 
 def load_as_sent(transcript: Transcript, steps: Sequence[RecordedStep]) -> list[list[Packet]]:

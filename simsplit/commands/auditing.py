@@ -93,6 +93,9 @@ def audit(
         print_json(made.to_dict())
     elif not quiet:
         _print(made, format_, html)
+    if fail_above is not None and made.worst is None:
+        say("failed: no attack came to its end, so --fail-above has nothing to judge by")
+        raise typer.Exit(FAILED)
     if fail_above is not None and made.share > fail_above:
         say(f"failed: {made.share:.2f} was read, and --fail-above allows {fail_above:g}")
         raise typer.Exit(FAILED)
@@ -112,6 +115,9 @@ def _print(made: "Audit", form: Format, html: Path | None) -> None:
         echo("\n  ".join(["not tried; an attacker would need more:", *lines]))
     for note in made.notes:
         say(f"note: {note}")
+    for note in made.reference.notes if made.reference else ():
+        if note not in made.notes:
+            say(f"note, without the defence: {note}")
     echo(f"run directory: {made.run.path}" + (f"; page: {html}" if html else ""))
 
 

@@ -151,7 +151,10 @@ class Meeting:
         for party in parties:
             places = torch.tensor([n for n, each in enumerate(blinded[party]) if each in common])
             session = self._sessions[party]
-            session.answer(session.ask(_PURPOSE, {"common": len(places)}, [places]))
+            try:
+                session.answer(session.ask(_PURPOSE, {"common": len(places)}, [places]))
+            except ProtocolError as error:
+                raise FaultOf(party, str(error)) from None
         self.is_over = True
         self.close("finished")
 

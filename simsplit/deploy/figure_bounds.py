@@ -109,6 +109,10 @@ class FigureBounds:
         """Return how often a client is asked in a round to begin: once for each part of a step."""
         return self.count_steps(client, phase) * self.scenario.train.accumulate
 
+    def count_taken(self, client: ClientId, phase: Phase) -> int:
+        """Return how many steps a client takes in a round at most, those in between included."""
+        return self.count_begun(client, phase) * (1 if phase.interleaved is None else 2)
+
     def count_exam(self, split: str) -> int:
         """Return the number of batches in which a held-out split is evaluated."""
         return -(-self.holdings.held_out.get(split, 0) // self.scenario.evaluate.batch_size)

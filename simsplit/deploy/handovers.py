@@ -189,6 +189,12 @@ class Handed(NamedTuple):
     norm: float | None
     """What its largest norm is below; None where that is not known."""
 
+    def count_steps(self, client: ClientId, since: "Handed") -> int:
+        """Return the steps that a client says it has taken since another hand-over."""
+        token, steps = self.made.get(str(client), ["", 0])
+        before, then = since.made.get(str(client), ["", 0])
+        return int(steps) - (int(then) if token == before else 0)
+
 
 class HandoverJudge:
     """The server's judgement of hand-overs, which it cannot open.
@@ -355,5 +361,6 @@ def _is_made(made: object, clients: int) -> TypeGuard[Made]:
         and int(name) < clients
         and isinstance(each, list)
         and [type(part) for part in each] == [str, int]
+        and each[1] >= 0
         for name, each in made.items()
     )

@@ -21,6 +21,7 @@ from simsplit.deploy.keys import (
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms
 from simsplit.errors import RunError, RunFailedError
 from simsplit.legs import ClientId
+from simsplit.machine import find_device
 from simsplit.scenario import Scenario
 
 REACH_S = 10.0
@@ -41,7 +42,8 @@ def check_join(
     if scenario.data.aligns:
         require_psi()
         yield "alignment: openmined-psi is installed"
-    yield "machine: " + ", ".join(f"{name} {value}" for name, value in describe_machine().items())
+    facts = describe_machine(find_device(scenario.device))
+    yield "machine: " + ", ".join(f"{name} {value}" for name, value in facts.items())
     yield _check_roster(scenario, keys)
     yield _check_server(address, keys)
 

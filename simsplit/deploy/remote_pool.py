@@ -4,6 +4,7 @@ Answers are taken in the order of requests, as with hosts, so results equal thos
 Each answer is checked before it is used, since clients may be hostile.
 """
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -266,11 +267,22 @@ class RemotePool(AheadPool):
             return
         before = self._judge.last
         after = self._judge.check_seal(packet)
-        if before is None or after is None or before.norm is None or after.norm is None:
+        if before is None or after is None:
+            return
+        steps, phase = after.count_steps(client, before), self._phases.get(client)
+        # More steps would excuse larger weights, which a receiver then has to leave for.
+        most = math.inf if phase is None else self.bounds.figures.count_taken(client, phase)
+        # Where turns are undone, the last hand-over may lack those of all earlier rounds.
+        most *= 1 if self._judge.strict else self._round_under_way
+        if not 0 <= steps <= most:
+            raise ProtocolError(
+                f"a hand-over that names {steps:,} own steps since the last one, and at most "
+                f"{most:,} were asked for"
+            )
+        if before.norm is None or after.norm is None:
             return
         least = max(before.norm, self.bounds.start_norm)
-        now, then = (each.made.get(str(client), ["", 0])[1] for each in (after, before))
-        least += self.bounds.weights.find_adams_reach(now - then, packet.tensors)
+        least += self.bounds.weights.find_adams_reach(steps, packet.tensors)
         self._sizes.note_handed(
             *(client, self._round_under_way, "a hand-over"), after=after.norm, before=least
         )

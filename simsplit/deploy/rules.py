@@ -48,6 +48,8 @@ class Rules:
         self.rounds = sum(phase.rounds for phase in self.phases)
         self.most_returns = max(LEAST_RETURNS, scenario.clients.count * CLIENT_LOSSES)
         self.returns = -1  # the call below begins the run, and is no return
+        self._kept_within: set[int] = set()
+        """Checkpoints whose round was not over: they have weights of some of its batches."""
         self.return_to(0)
 
     def return_to(self, round_number: int) -> None:
@@ -70,6 +72,7 @@ class Rules:
         self._exam: tuple[str, str] | None = None
         self._noted: set[int] = set()
         self._probe: calls.Probe | None = None
+        self._is_cut_off = round_number in self._kept_within
 
     def keep(self, round_number: int) -> None:
         """Raise ProtocolError if a checkpoint would be of an earlier round than the client's."""
@@ -77,6 +80,10 @@ class Rules:
         # return that counts.
         if round_number < self.round:
             raise ProtocolError(f"to keep round {round_number} after round {self.round}")
+        self._leave_round()
+        self._kept_within.discard(round_number)
+        if self._is_cut_off:
+            self._kept_within.add(round_number)
         self.round, self._phase = round_number, None
 
     def mark(self, round_number: int) -> None:
@@ -131,6 +138,7 @@ class Rules:
             raise ProtocolError(
                 f"to enter a phase that the scenario does not have ({phase.name[:40]})"
             )
+        self._leave_round()
         self._phase, self._entered, self._steps_begun = phase, True, 0
         self._turn, self._sent = 0, ()
 
@@ -189,6 +197,14 @@ class Rules:
         if not self._is_over() or self._turn or self._reported == self.round:
             raise ProtocolError("to report a round that is not over, or a second time")
         self._reported = self.round
+
+    def _leave_round(self) -> None:
+        """Note whether a round is left after some of its steps: its weights are not to be sent."""
+        self._is_cut_off = self._is_within() or (self._is_cut_off and not self._is_over())
+
+    def _is_within(self) -> bool:
+        """Return whether a round has had some of its steps, and not all."""
+        return self._phase is not None and self._steps_begun > 0 and not self._is_over()
 
     def _is_over(self) -> bool:
         """Return whether a round has had all of its steps."""
@@ -255,8 +271,10 @@ class Rules:
         if not self.bounds.scenario.shares or self._turn:
             raise ProtocolError("to share weights, which the scenario does not share now")
         # Weights before and after a batch tell its gradient, those of the tail the labels' side.
-        is_within = self._phase is not None and self._steps_begun and not self._is_over()
-        if is_within and not self.bounds.hands_on:
+        if self._is_over():
+            self._is_cut_off = False
+        sends = self._is_cut_off and isinstance(call, calls.HandOver)
+        if (sends or self._is_within()) and not self.bounds.hands_on:
             raise ProtocolError("to share averaged weights within a round")
         if isinstance(call, calls.Receive):
             if not self.bounds.hands_on and call.packet.client != self.client:

@@ -33,7 +33,7 @@ SEED_IS_KNOWN = (
     "in a rehearsal all noise follows the scenario's seed, so the server can draw it too; use "
     "--mode private"
 )
-DECISIVE_FACTS = ("simsplit", "torch", "machine", "capability", "threads")
+DECISIVE_FACTS = ("simsplit", "torch", "machine", "capability", "threads", "device")
 """The facts of machines that must be equal for a run to equal its simulation, bit for bit."""
 
 
@@ -190,17 +190,23 @@ def find_differences(
 
 
 def _record_deployment(path: Path, mode: Mode, gate: Gate) -> None:
-    """Add to the summary how the run was deployed, and whether a simulation equals it."""
-    ours = describe_machine()
+    """Add to the summary how the run was deployed, and whether a simulation equals it.
+
+    With data of a client's own that is not known (null): they may be other samples than a
+    simulation reads.
+    """
+    ours = describe_machine(find_device(gate.scenario.device))
     theirs = [gate.greetings.get(client, {}).get("facts") for client in range(gate.count)]
     differs = find_differences(ours, theirs)
+    equals = mode == "rehearsal" and not (differs or gate.has_clipped or gate.left_out)
+    has_own = any(facts is not None and facts.get("data") == "own" for facts in theirs)
     deployed = {
         "mode": mode,
         "server": ours,
         "clients": theirs,
         "differs": differs,
         "trunk_clipped": gate.has_clipped,
-        "as_simulated": mode == "rehearsal" and not (differs or gate.has_clipped or gate.left_out),
+        "as_simulated": None if equals and has_own else equals,
     }
     summary = json.loads((path / SUMMARY).read_text(encoding="utf-8"))
     text = json.dumps({**summary, "deployed": deployed}, indent=2) + "\n"

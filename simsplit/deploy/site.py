@@ -63,6 +63,8 @@ class ClientSite(JoiningSite):
         self.scenario, self.data, self.number, self.out = scenario, data, number, out
         self.mode, self.secret = mode, secret
         self.device = device or torch.device("cpu")
+        self.has_own_data = False
+        """Whether its data are others than the scenario names, so that no simulation has them."""
         self.terms = terms.digest_terms(scenario, mode)
         self._resumes = terms.digest_resumable(scenario, mode)
         """The digest of the runs that its checkpoints are of."""
@@ -88,7 +90,10 @@ class ClientSite(JoiningSite):
         return {
             "client": self.number,
             "terms": self.terms,
-            "facts": terms.describe_machine(),
+            "facts": {
+                **terms.describe_machine(self.device),
+                "data": "own" if self.has_own_data else "scenario",
+            },
             "form": terms.describe_data(self.data),
             "samples": len(self.data.parts[self.number]),
         }

@@ -60,7 +60,9 @@ def make_site(
         held = load_own_data(scenario, data, client, common)
     if held.portions:
         held = held.of_party(client)  # the site knows nothing of the others' columns
-    return ClientSite(scenario, held, client, out, mode=mode, secret=secret, device=device)
+    site = ClientSite(scenario, held, client, out, mode=mode, secret=secret, device=device)
+    site.has_own_data = data is not None
+    return site
 
 
 def load_own_data(
@@ -83,13 +85,18 @@ def load_own_data(
     if not path.exists():
         raise DataError(f"--data: there is no {path.absolute()}")
     there = source.model_copy(update={"path": path})
-    # Nothing is divided here: all of the data are this client's.
-    config = scenario.data.model_copy(update={"source": there, "partition": Iid()})
-    own = scenario.model_copy(update={"data": config}).prepare_data()
+    # Nothing is divided here: all of the data are this client's, however many others there are.
+    config = scenario.data.model_copy(update={"source": there, "partition": Iid(), "even": None})
+    alone = scenario.clients.model_copy(update={"count": 1, "names": None})
+    update = {"data": config, "clients": alone, "attacks": ()}
+    own = scenario.model_copy(update=update).prepare_data()
     everything, nothing = np.arange(len(own.train)), np.arange(0)
     # The others' samples are elsewhere, but clients are numbered alike on all machines.
     parts = [everything if n == client else nothing for n in range(scenario.clients.count)]
-    return replace(own, parts=parts)
+    own = replace(own, parts=parts)
+    if scenario.clients.names is not None:
+        own = replace(own, client_names=ClientNames(scenario.clients.names))
+    return scenario.plant(own) if client == scenario.targets.client else own
 
 
 def _load_own_portion(

@@ -61,8 +61,8 @@ def refuse_undeployable(scenario: Scenario) -> None:
         raise ScenarioError.of_many([ScenarioError(*finding) for finding in found])
 
 
-def describe_machine() -> dict[str, str | int]:
-    """Describe this machine by what may change figures, bit for bit."""
+def describe_machine(device: torch.device) -> dict[str, str | int]:
+    """Describe this machine, and its device, by what may change figures, bit for bit."""
     return {
         "simsplit": version("simsplit"),
         "torch": torch.__version__,
@@ -70,6 +70,7 @@ def describe_machine() -> dict[str, str | int]:
         "machine": platform.machine(),
         "capability": torch.backends.cpu.get_cpu_capability(),
         "threads": torch.get_num_threads(),
+        "device": device.type,
     }
 
 

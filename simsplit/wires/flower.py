@@ -38,8 +38,9 @@ def transcribe_messages(
 
     An array is kept if its name in an `ArrayRecord`, or the record's own name if it has one array,
     is a leg's; `legs` translates other names, such as `{"activations": "smashed"}`. What a node
-    receives comes before what it answers. A message that sends smashed data begins a step, and
-    `samples(context)` returns the ids, inputs and labels of what it sends (None: not known).
+    receives comes before what it answers. Smashed data begin a step, to which labels beside them
+    belong, and `samples(context)` returns the ids, inputs and labels of what is sent (None: not
+    known). What arrives before them, or is answered to that, is of the step before.
 
     >>> app = ClientApp(mods=[transcribe_messages("wires")])  # doctest: +SKIP
     """
@@ -59,17 +60,12 @@ def transcribe_messages(
 
     def mod(message: Any, context: Any, call_next: Callable[[Any, Any], Any]) -> Any:  # noqa: ANN401
         answer = call_next(message, context)
-        crossed = [
-            (leg, array)
-            for each in (message, answer)
-            if each.has_content()
-            for leg, array in _list_arrays(each.content, names)
-        ]
+        crossed = [*_list_arrays(message, names), *_list_arrays(answer, names)]
         if not crossed:
             return answer
-        begins = any(leg is Leg.SMASHED for leg, _ in crossed)
+        begins = Leg.SMASHED in dict(crossed)
         numbers, inputs, labels = samples(context) if samples and begins else ((), None, None)
-        ids = [int(each) for each in numbers]  # which may be a tensor's
+        ids = [*map(int, numbers)]  # which may be a tensor's
         # Each message may be handled by another process, so the transcript is opened anew.
         path = Path(folder, f"node-{int(context.node_id)}")
         facts = Transcript.open(path).facts if (path / FACTS).is_file() else plain
@@ -77,9 +73,7 @@ def transcribe_messages(
             facts = describe(inputs=inputs, modality=modality)
         writer = TranscriptWriter(path, facts, size, append=True)
         client = int(context.node_config.get("partition-id", 0))
-        step = writer.next_step if begins else max(0, writer.next_step - 1)
-        for leg, array in crossed:
-            writer.add(leg, [array], client=client, step=step, ids=ids, copy=False)
+        _add_crossed(writer, crossed, client, ids)
         if inputs is not None or labels is not None:
             writer.add_truth(ids, inputs, labels)
         writer.close()
@@ -88,8 +82,34 @@ def transcribe_messages(
     return mod
 
 
-def _list_arrays(content: Any, names: Mapping[str, str]) -> Iterator[tuple[Leg, Tensor]]:  # noqa: ANN401
-    """Yield the arrays of a message's content whose names are legs."""
+def _add_crossed(
+    writer: TranscriptWriter,
+    crossed: Sequence[tuple[Leg, Tensor]],
+    client: int,
+    ids: Sequence[int],
+) -> None:
+    """Add arrays to the last step and, from the smashed data on, to the next, which has `ids`."""
+    step, of_step = max(0, writer.next_step - 1), list[int]()
+    for leg, array in crossed:
+        if leg is Leg.SMASHED:
+            step, of_step = writer.next_step, [*ids]
+        writer.add(leg, [array], client=client, step=step, ids=of_step, copy=False)
+
+
+def _is_of_new_step(crossed: tuple[Leg, Tensor]) -> tuple[bool, bool]:
+    """Sort gradients of the step before first, and then the smashed data that begin the next."""
+    leg, _ = crossed
+    return leg in (Leg.SMASHED, Leg.LABELS), leg is not Leg.SMASHED
+
+
+def _list_arrays(message: Any, names: Mapping[str, str]) -> list[tuple[Leg, Tensor]]:  # noqa: ANN401
+    """List the arrays of a message whose names are legs, those of the step before first."""
+    if not message.has_content():
+        return []
+    return sorted(_find_arrays(message.content, names), key=_is_of_new_step)
+
+
+def _find_arrays(content: Any, names: Mapping[str, str]) -> Iterator[tuple[Leg, Tensor]]:  # noqa: ANN401
     for record_name, record in content.array_records.items():
         for name, array in record.items():
             own = name if name in names else record_name if len(record) == 1 else ""

@@ -253,13 +253,24 @@ def test_a_party_that_sends_what_it_may_not_is_named(name: str, tmp_path: Path, 
     assert says(str(caught.value), gist), str(caught.value)
 
 
+def answer_the_last_wrongly(site: AlignmentSite, frame: bytes) -> bytes:
+    """Answer another request than the one that brings the common ids."""
+    answered = site.answer(frame)
+    is_last = "common" in read_frame(frame, MOST)[0]
+    return write_frame({"number": 10**6, "answer": None}, []) if is_last else answered
+
+
+WAYS = {"away": None, "doubled": HOSTILE["doubled"][0], "at last": answer_the_last_wrongly}
+
+
 @pytest.mark.usefixtures("toy")
 @pytest.mark.parametrize("quorum", [True, False])
-@pytest.mark.parametrize("is_away", [True, False])
+@pytest.mark.parametrize("way", WAYS)
 def test_a_hostile_party_of_three_costs_itself_alone(
-    is_away: bool, quorum: bool, tmp_path: Path, keys: Path
+    way: str, quorum: bool, tmp_path: Path, keys: Path
 ) -> None:
     """So does one that does not come."""
+    hostile, is_away = WAYS[way], way == "away"
     table = Table(tmp_path, keys)
     lost = dict[int, str]()
     gate: Any = SimpleNamespace(
@@ -274,8 +285,7 @@ def test_a_hostile_party_of_three_costs_itself_alone(
     )
     for number, ids in IDS.items():
         if number != 1 or not is_away:
-            hostile, honest = HOSTILE["doubled"][0], AlignmentSite.answer
-            table.seat(number, list(ids), hostile if number == 1 else honest)
+            table.seat(number, list(ids), (number == 1 and hostile) or AlignmentSite.answer)
     if not quorum:
         with pytest.raises(RunFailedError) as caught:
             _align_ids(gate, load_keys(keys, SERVER))

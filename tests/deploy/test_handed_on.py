@@ -16,6 +16,7 @@ from hostile_ways import (
     grow,
     hand_on,
     map_tensors,
+    seal_otherwise,
     set_all,
     set_slot,
     stay,
@@ -69,6 +70,12 @@ def test_a_lie_about_a_key(stage: Stage, lie: str, bad: int, quorum: Any, tmp_pa
     assert_it_costs_its_sender_alone(outcome, bad)
 
 
+def name_more_steps(about: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+    """Name many steps of the sender, which would excuse weights of any size."""
+    made = {c: [token, 10**12 if steps else 0] for c, (token, steps) in about["made"].items()}
+    return {**about, "made": {**about["made"], **made}}, content
+
+
 def seal(name: str, change: Any, **more: Any) -> Way:
     return Way(name, "HandOver", stay, tamper=hand_on(change, **more))
 
@@ -86,6 +93,7 @@ OF_ADAM = [
     seal("step -1", set_slot("step", -1.0)),
     seal("a later step", set_slot("step", 1e6)),
     seal("half a step", set_slot("step", 0.5)),
+    Way("steps that it has not taken", "HandOver", stay, tamper=seal_otherwise(name_more_steps)),
 ]
 OF_MOMENTUM = [
     seal("momentum of 2^49", set_slot("momentum_buffer", 2.0**49), claims=False),

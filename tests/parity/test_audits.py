@@ -13,6 +13,7 @@ from recorded import record_run
 from unit.attacks.test_sessions import make_scenario as make_sessions
 
 from simsplit import audit
+from simsplit.errors import SimsplitError
 from simsplit.legs import Leg
 from simsplit.packets import Packet
 from simsplit.results import Run
@@ -84,6 +85,20 @@ def test_a_recorded_run_is_read_as_it_was_in_the_run(
     assert len(ours) > 0
     # A column of whole numbers with gaps is one of floats.
     pd.testing.assert_frame_equal(ours, theirs, check_exact=True, check_dtype=False)
+
+
+def test_beside_a_run_nothing_else_is_named_and_it_is_the_recorded_one(
+    recorded: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    run, wire = recorded["images"]
+    another, _ = recorded["rows"]
+    for given, gist in (
+        ({"knows": {"run": run, "pairs": 5}}, "leave out --knows pairs"),
+        ({"knows": {"run": run}, "public": "digits"}, "leave out --public"),
+        ({"knows": {"run": another}}, "another scenario"),
+    ):
+        with pytest.raises(SimsplitError, match=gist):
+            audit(wire, tmp_path / "audit", **given)  # type: ignore[arg-type]
 
 
 def _select(run: Run, attack: str) -> pd.DataFrame:

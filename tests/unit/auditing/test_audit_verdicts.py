@@ -1,6 +1,7 @@
 """Verdicts: figures by hand, one sentence, and nothing said of defences."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -11,11 +12,18 @@ from gists import says
 from simsplit.attacks import ATTACKS
 from simsplit.attacks.whitebox import WhiteboxConfig
 from simsplit.auditing import audits
-from simsplit.auditing.audit_verdicts import MEASURES, find_worst, measure_findings, write_verdict
+from simsplit.auditing.audit_verdicts import (
+    MEASURES,
+    AuditFinding,
+    find_worst,
+    measure_findings,
+    write_verdict,
+)
 from simsplit.auditing.audits import LABELS_CROSS, Audit
 from simsplit.auditing.offers import AUDITED, LACKS, Offers, choose_attacks
 from simsplit.errors import ScenarioError
 from simsplit.needs import Given
+from simsplit.results import Run
 from simsplit.results.leak_table import ATTACK, CEILING, COLUMNS, FLOOR, WRITTEN
 from simsplit.results.recovered_kinds import KINDS
 from simsplit.scenario import parse
@@ -70,6 +78,18 @@ def test_an_upper_bound_counts_only_where_no_attack_reads_anything() -> None:
     assert find_worst([sip, lamp]) == lamp
     assert write_verdict([sip, lamp], 200).startswith("With 200 known inputs, 80 %")
     assert "says nothing" in write_verdict([lamp])
+
+
+def test_an_attack_that_reads_more_and_gains_less_counts_for_ci(tmp_path: Path) -> None:
+    """Labels of two classes are read with .8 where a guess has .5; images with .65, and .05."""
+    found = [
+        AuditFinding("kmeans", "labels", ATTACK, "accuracy", 0.8, 0.75, 0.85, 0.5, "chance", 400),
+        AuditFinding("fora", "images", ATTACK, "ssim", 0.65, 0.6, 0.7, 0.05, "mean_image", 400),
+    ]
+    made = Audit(Run(tmp_path), found)
+    assert made.worst is not None
+    assert made.worst.attack == "fora"
+    assert made.share == pytest.approx(0.8)
 
 
 def test_every_kind_that_attacks_recover_has_a_measure() -> None:

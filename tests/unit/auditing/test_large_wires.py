@@ -8,6 +8,7 @@ import torch
 import simsplit
 from simsplit.auditing import recordings
 from simsplit.auditing.recordings import TRAIN, list_steps, load_targets
+from simsplit.errors import RunError
 from simsplit.wires.facts import TranscriptFacts
 from simsplit.wires.tensor_file import TensorFile
 from simsplit.wires.transcript import Transcript
@@ -91,7 +92,8 @@ def test_of_a_large_packet_the_first_rows_are_read(tmp_path: Path, read: list[in
     opened = Transcript.open(tmp_path / "w")
     (step,) = list_steps(opened, "targets", 0)
     step.ids = step.ids[:7]
-    ((packet,),) = load_targets(opened, [step])
+    ((packet,),), misfits = load_targets(opened, [step])
+    assert not misfits
     assert torch.equal(packet.tensors[0], rows[:7])
     assert sum(read) == 7 * 8
 
@@ -104,6 +106,18 @@ def test_rows_that_are_no_samples_are_not_cut(tmp_path: Path) -> None:
     opened = Transcript.open(tmp_path / "w")
     (step,) = list_steps(opened, TRAIN, 0)
     step.ids = step.ids[:3]
-    ((packet,),) = load_targets(opened, [step])
+    ((packet,),), misfits = load_targets(opened, [step])
+    assert misfits == {"smashed"}
     assert len(packet.tensors[0]) == 8
     assert recordings.find_sample_legs([[packet]], [3]) == frozenset()
+
+
+@pytest.mark.parametrize("count", [64, 48])
+def test_rows_that_mix_samples_are_none_of_single_ones(tmp_path: Path, count: int) -> None:
+    """Of 128 samples in 64 rows, 64 are attacked: as many, and not the same."""
+    writer = TranscriptWriter(tmp_path / "w", TranscriptFacts())
+    writer.add("smashed", [torch.randn(64, 2)], ids=range(128))
+    writer.add_truth(range(128), torch.randn(128, 2))
+    writer.close()
+    with pytest.raises(RunError, match="row for each sample"):
+        simsplit.audit(tmp_path / "w", tmp_path / "a", targets=count)

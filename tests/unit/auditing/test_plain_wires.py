@@ -98,6 +98,9 @@ def test_exit_codes_of_the_command(simsplit, wires, tmp_path) -> None:  # type: 
     assert json.loads(out)["share"] > 0
     assert "--fail-above" in err
     assert "<h2" in (tmp_path / "page.html").read_text()
+    spent = ("--budget", "0.001s", "--fail-above", 0.9, "--out", tmp_path / "c")
+    code, _, err = simsplit("audit", wires["identity"], *spent)
+    assert (code, "no attack came to its end" in err) == (3, True)
 
 
 @pytest.mark.parametrize(

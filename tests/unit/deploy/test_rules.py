@@ -389,6 +389,26 @@ class TestWhatIsShared:
         server.ask(HandOver(1))
         server.ask(Receive(good))
 
+    @pytest.mark.parametrize("way", ["enter", "keep", "back"])
+    def test_no_averages_after_a_round_that_was_cut_off(self, tmp_path, way):
+        """Another command does not end the round: the weights are those of some batches."""
+        server = start_two(tmp_path, scenario(aggregation="splitfed_v2"))[0]
+        server.ask(Begin(1))
+        server.site.rules._turn = 0
+        if way != "enter":
+            server.command(keep=1)
+        if way == "back":
+            server.command(back_to=1)
+        server.ask(Enter(TRAIN, 1.0))
+        with pytest.raises(ProtocolError, match="within a round"):
+            server.ask(HandOver(1))
+        # a whole round has them again
+        server.number = server.site._last_number = 99
+        for _ in range(server.site.client.training.steps_per_epoch("private")):
+            server.ask(Begin(2))
+            server.site.rules._turn = 0
+        server.ask(HandOver(2))
+
     def test_no_averages_for_a_client_with_another_cut(self, tmp_path):
         model = {"kind": "mlp", "widths": [8, 8, 8], "head": 1, "tail": 1}
         cuts = {"aggregation": "splitfed_v2", "model": model, "clients": {"cut": [1, 2]}}

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+import torch
 from builders import TINY
 from texts import api_scenario, text_scenario
 
@@ -94,10 +95,12 @@ class TestTerms:
 
 
 def test_machines_that_would_not_give_the_same_are_named():
-    ours = describe_machine()
+    ours = describe_machine(torch.device("cpu"))
     assert find_differences(ours, [ours, ours]) == []
     (message,) = find_differences(ours, [ours, {**ours, "threads": 17}])
     assert message.startswith("client 1's threads: 17, not ")
+    (message,) = find_differences(ours, [{**ours, "device": "cuda"}])
+    assert message == "client 0's device: cuda, not cpu"
 
 
 class TestOwnData:
@@ -105,6 +108,15 @@ class TestOwnData:
         given = text_scenario(tmp_path)
         held = load_own_data(given, given.data.source.path, 1)
         assert [len(part) for part in held.parts] == [0, len(held.train)]
+
+    def test_is_not_divided_among_the_others(self, tmp_path):
+        """There may be more of them than this client has samples."""
+        made = text_scenario(tmp_path)
+        count = len(load_own_data(made, made.data.source.path, 1).train)
+        many = made.clients.model_copy(update={"count": 3 * count})
+        given = made.model_copy(update={"clients": many})
+        held = load_own_data(given, given.data.source.path, 2)
+        assert [len(part) for part in held.parts] == [0, 0, count, *[0] * (3 * count - 3)]
 
     def test_of_a_source_without_a_path(self, tmp_path):
         with pytest.raises(ScenarioError, match=r"data\.source\.kind.*digits"):

@@ -105,6 +105,38 @@ def test_legs_of_messages_hold_what_was_said_when_the_mod_was_made(tmp_path: Pat
     assert (facts.modality, facts.content) == ("images", {"smashed": "embeddings"})
 
 
+def test_what_answers_the_last_batch_is_no_part_of_the_next(tmp_path: Path) -> None:
+    """A round trip brings features of one batch, and takes gradients and the next batch away."""
+    taken = iter([range(4), range(4, 8), range(8, 12)])
+    truth = torch.ones(4, 1, 4, 4)
+    mod = transcribe_messages(tmp_path, samples=lambda _: (next(taken), truth, None))  # type: ignore[arg-type,return-value]
+
+    def message(*legs: str) -> SimpleNamespace:
+        arrays = {"arrays": {leg: torch.ones(4, 8) for leg in legs}}
+        content = SimpleNamespace(array_records=arrays)
+        return SimpleNamespace(content=content, has_content=lambda: bool(legs))
+
+    node = SimpleNamespace(node_id=1, node_config={})
+    for come, leave in (
+        ((), ("smashed", "labels")),
+        (("features",), ("smashed", "labels", "features_grad")),
+        (("features", "smashed_grad"), ("features_grad", "smashed", "labels")),
+        (("features",), ("features_grad",)),
+    ):
+        mod(message(*come), node, lambda *_, leave=leave: message(*leave))
+    rows = [*Transcript.open(tmp_path / "node-1").rows()]
+    steps = {leg: [row.step for row in rows if row.leg == leg] for leg in {r.leg for r in rows}}
+    assert steps == {
+        "smashed": [0, 1, 2],
+        "labels": [0, 1, 2],
+        "features": [0, 1, 2],
+        "features_grad": [0, 1, 2],
+        "smashed_grad": [1],
+    }
+    of_step = {0: (0, 1, 2, 3), 1: (4, 5, 6, 7), 2: (8, 9, 10, 11)}
+    assert all(row.ids in ((), of_step[row.step]) for row in rows)
+
+
 def test_values_are_those_before_the_next_layer_wrote_over_them(tmp_path: Path) -> None:
     train(tmp_path / "wire")
     torch.manual_seed(0)  # noqa: TID251 - a stranger's loop
