@@ -82,6 +82,12 @@ def attack(
     except ScenarioError as error:
         raise _explain_missing_public(error, original, run.path) from None
     config = scenario.attacks[0]
+    if config.title in {each.title for each in original.attacks}:
+        # the figures of both would be those of one attack
+        raise RunError(
+            f"{run.path} has an attack '{config.title}' of its own; give this one another name "
+            "with --set name=..."
+        )
     if config.threat.follows_training:
         raise RunError(
             f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "

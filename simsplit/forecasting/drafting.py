@@ -357,6 +357,10 @@ class RunDraft:
         up_to_date = self._get_up_to_date()
         had_it = None if up_to_date is None else frozenset(up_to_date)
         state = self.exchange.holder, self.book.trained, had_it
+        if self.scenario.parties:  # the round decides which batches they take, whoever is away
+            reader = self.scenario.label_party
+            begun = (lineup.round - 1) * lineup.most
+            places += (begun % max(1, self.book.count_batches(reader, phase.source)),)
         return phase.name, steps, lineup.drops, places, state
 
     def _repeat(self, lineup: Lineup, played: _Played) -> DraftRound:

@@ -99,7 +99,12 @@ def find_runs(folder: Path) -> list[Path]:
 
 def write_manifest(folder: Path) -> None:
     """Write the manifest of a folder that is about to be published."""
-    digests = {file.relative_to(folder).as_posix(): _digest(file) for file in list_files(folder)}
+    files = list_files(folder)
+    if len(files) > _MOST_FILES:
+        raise RunError(
+            f"{folder} has {len(files):,} files, and at most {_MOST_FILES:,} are published together"
+        )
+    digests = {file.relative_to(folder).as_posix(): _digest(file) for file in files}
     text = json.dumps({"files": digests}, indent=2, sort_keys=True)
     (folder / MANIFEST).write_text(f"{text}\n")
 

@@ -99,9 +99,14 @@ def _copy(folder: Path, copy: Path) -> None:
         elif file.name == SCENARIO:
             text = file.read_text(encoding="utf-8")
             # whose home it was is nobody's business, and no other machine has that folder
-            target.write_text(text.replace(str(Path.home()), "~"), encoding="utf-8")
+            target.write_text(_leave_out_home(text, str(Path.home())), encoding="utf-8")
         else:
             shutil.copyfile(file, target)
+
+
+def _leave_out_home(text: str, home: str) -> str:
+    """Write ~ for a home folder; of one that is / nothing is left out."""
+    return text if home == "/" else re.sub(rf"{re.escape(home)}(?![^/'\"\s])", "~", text)
 
 
 def _write(target: Path, facts: Mapping[str, Any]) -> None:

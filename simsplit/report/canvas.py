@@ -79,7 +79,7 @@ def mark_whole_rounds(ax: "Axes") -> None:
     """Write whole numbers alone at an axis of rounds."""
     from matplotlib.ticker import MaxNLocator
 
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def finish_axes(ax: "Axes", title: str) -> "Axes":

@@ -253,7 +253,9 @@ def draw_clients(run: Run) -> "Figure":
     for ax, name in zip(axes, known, strict=False):
         _draw_measure(run, name, ax)
     if known and run.clients["client"].nunique() <= _NAMED:
-        axes[0].legend(fontsize=8, frameon=False)
+        # below all axes: beside the curves there may be no room for ten clients
+        place: dict[str, Any] = {"loc": "outside lower center", "ncols": min(_NAMED, 5)}
+        figure.legend(*axes[0].get_legend_handles_labels(), fontsize=8, frameon=False, **place)
     if ranked:
         _draw_contributions(run, ranked, axes[-1])
     return figure
@@ -285,16 +287,19 @@ def _draw_contributions(run: Run, ranked: list[int], ax: "Axes") -> None:
     made = run.contributions.set_index(["by", "client"])
     ways = list(dict.fromkeys(run.contributions["by"]))
     height = 0.8 / len(ways)
+    figure = str(run.contributions["score"].iloc[0])
+    scale, _ = choose_form(figure)
     for index, way in enumerate(ways):
         rows = made.loc[way].reindex(shown)
         places = [place + (index - (len(ways) - 1) / 2) * height for place in range(len(shown))]
-        errors = (rows["high"] - rows["value"]).fillna(0)
+        errors, values = scale * (rows["high"] - rows["value"]).fillna(0), scale * rows["value"]
         colour = COLOURS[index]
-        ax.barh(places, rows["value"], height, xerr=errors, color=colour, ecolor="0.3", label=way)
+        ax.barh(places, values, height, xerr=errors, color=colour, ecolor="0.3", label=way)
     ax.axvline(0, color="black", linewidth=0.8)
     ax.set_yticks(range(len(shown)), [escape_text(run.client_names.label(c)) for c in shown])
     ax.invert_yaxis()
-    score = str(run.contributions["score"].iloc[0]).replace("_", " ")
-    ax.set(xlabel=f"change of {score}", title="who helps (right) and who hurts (left)")
-    if len(ways) > 1:
-        ax.legend(fontsize=8, frameon=False)
+    unit = ", in percentage points" if scale == 100 else ""
+    change = f"change of {figure.replace('_', ' ')}{unit}"
+    ax.set(xlabel=change, title="who helps (right) and who hurts (left)")
+    if len(ways) > 1:  # above the bars, whose ends may lie in any corner
+        ax.legend(fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1.08), ncols=2)

@@ -39,6 +39,8 @@ _HOW = {"clients", "cohort", "schedule", "aggregation", "network", "engine", "th
 _COSTS = ("per client", "per sample", "simulated", "time", "time per sample", "memory")
 _PAIRED = "change seed by seed, in brackets its 95 % interval over seeds (Student's)"
 _ALIGN = {"run": "l", "setting": "l", "method": "l"}
+_LONG = 16
+"""Letters of a cell that is a text and no number."""
 _COST_PLACES = {
     "per sample": ("per_sample", "bytes"),
     "simulated": ("", "simulated_s"),
@@ -208,9 +210,16 @@ def tabulate(
         idle |= {"run", "method"} if differ & swept else {"run"}
     shown = [name for name in columns if name in differ or name not in idle]
     kept = [name for name in shown if any(row.get(name) for row in rows)]
-    align = "".join(_ALIGN.get(name, "r") if name not in swept else "l" for name in kept)
+    # texts fold; a number stays whole
+    words = {name for name in kept if any(_is_text(row.get(name, "")) for row in rows)}
+    texts = {*swept, *(words - _ALIGN.keys())}
+    align = "".join(_ALIGN.get(name, "r") if name not in texts else "l" for name in kept)
     cells = [tuple(row.get(name, "") for name in kept) for row in rows]
     return Table(title, tuple(kept), cells, align, find_best(kept, *numbers, _EXACT))
+
+
+def _is_text(cell: str) -> bool:
+    return len(cell) > _LONG and any(letter.isalpha() for letter in cell)
 
 
 def _collect_values(row: Row, figure: str, ratio: str) -> dict[str, dict[int, float]]:

@@ -23,7 +23,7 @@ from simsplit.report.canvas import (
 )
 from simsplit.report.canvas import figure_of as drawn
 from simsplit.report.canvas import save_figure as saved
-from simsplit.report.detections import list_flagged, list_malicious, score_f1
+from simsplit.report.detections import list_flagged, list_malicious, rank_suspicion, score_f1
 from simsplit.report.grouping import Entry, name_rows
 from simsplit.report.input_figures import attacked, read, recovered, save_attacked
 from simsplit.report.label_figures import components, labels_seen, leak
@@ -149,19 +149,21 @@ def attack(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
         colour, beside = line.get_color(), known["test_accuracy"]
         ax.plot(known["round"], beside, color=colour, linestyle="--", marker="")
     ax.set(xlabel="round", ylabel="attack success (dashed: accuracy)", ylim=(-0.02, 1.02))
+    mark_whole_rounds(ax)
     return finish_axes(ax, "Success of the backdoor, and accuracy beside it")
 
 
 def roc(runs: Sequence[Run], detectors: Sequence[str], ax: "Axes | None" = None) -> "Axes":
     """Draw each detector's ROC curve over the clients of all runs.
 
-    Clients are ranked by their distance from the others, |z|, in the last judged round.
+    Clients are ranked as the detector ranks them in the last judged round: of one that looks to one
+    side, a client far away on the other is not suspicious.
     """
     from sklearn.metrics import auc, roc_curve
 
     ax = ensure_axes(ax)
     for detector in detectors:
-        bad, away = zip(*(_read_last(run, detector) for run in runs), strict=True)
+        bad, away = zip(*(_rank(run, detector) for run in runs), strict=True)
         fpr, tpr, _ = roc_curve(np.concatenate(bad), np.concatenate(away))
         ax.step(fpr, tpr, where="post", markersize=4, label=f"{detector} ({auc(fpr, tpr):.2f})")
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.8, linestyle=":")
@@ -195,16 +197,20 @@ def against(
     ax: "Axes | None" = None,
     xlabel: str = "",
 ) -> "Axes":
-    """Draw the lowest |z| of malicious clients and the highest of honest ones over a setting."""
+    """Draw malicious clients' least suspicion and honest ones' greatest over a setting.
+
+    It is z towards the side to which a detector looks, either way if it looks to both, and what a
+    detector with a fixed threshold compares with it.
+    """
     ax = ensure_axes(ax)
     settings = sorted(runs)
     for detector in detectors:
-        last = [_read_last(runs[value], detector) for value in settings]
+        last = [_rank(runs[value], detector) for value in settings]
         least = [away[bad == 1].min() if bad.any() else np.nan for bad, away in last]
         (line,) = ax.plot(settings, least, label=detector)
         most = [away[bad == 0].max() for bad, away in last]
         ax.plot(settings, most, marker="x", linestyle=":", color=line.get_color())
-    ax.set(xlabel=xlabel, ylabel="|z| of malicious clients (dotted: the worst honest one)")
+    ax.set(xlabel=xlabel, ylabel="z of malicious clients (dotted: the worst honest one)")
     _spread_out(ax)
     return finish_axes(ax, "How far malicious clients stand out from honest ones")
 
@@ -241,12 +247,10 @@ def _refuse_unknown(run: Run, detector: str) -> None:
         )
 
 
-def _read_last(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return which clients are malicious, and each one's |z|, in the detector's last round."""
+def _rank(run: Run, detector: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return which clients are malicious, and each one's suspicion, in the last judged round."""
     _refuse_unknown(run, detector)
-    known = run.clients.dropna(subset=[f"{detector}_z"])
-    last = known[known["round"] == known["round"].max()]
-    return last["malicious"].to_numpy(), last[f"{detector}_z"].abs().to_numpy()
+    return rank_suspicion(run, detector)
 
 
 def _score(run: Run, detector: str) -> tuple[float, str]:

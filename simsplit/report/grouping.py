@@ -29,6 +29,8 @@ INCIDENTAL = ("seed", "name", "output", "threads", "device", "checkpoint", "engi
 _BARE = ("method", "setting", "cell", "run")
 """Labels that are clear without their column's name."""
 _UNSET = value_of(None)
+_LONGEST = 60
+"""Letters of a row's name, at most, where folders have names of their own."""
 _USUAL = ("accuracy", "balanced_accuracy", "loss")
 """Figures that every run has; the first two have columns of their own."""
 
@@ -166,11 +168,14 @@ def name_rows(entries: Sequence[Entry]) -> list[str]:
     rows = group_rows(entries)
     labels = label_rows(rows)
     differ = list_differing(labels)
+    folders = [row.entries[0].run.path.name for row in rows]
     for chosen in (["cell"], [key for key in differ if key != "run"], differ):
         names = [write_label({key: label.get(key, "") for key in chosen}) for label in labels]
         if all(names) and len(set(names)) == len(names):
+            if max(map(len, names)) > _LONGEST and len({*folders}) == len(folders):
+                return folders
             return names
-    return [row.entries[0].run.path.name for row in rows]
+    return folders
 
 
 def list_differing(labels: Sequence[Mapping[str, str]]) -> list[str]:
@@ -189,7 +194,7 @@ def _add_differing_fields(
     rows: Sequence[Row], labels: Sequence[dict[str, str]]
 ) -> list[dict[str, str]]:
     """Add a column to labels for each field in which rows with equal labels differ."""
-    fields = [_flatten(row.entries[0].scenario) for row in rows]
+    fields = _title_parts([_flatten(row.entries[0].scenario) for row in rows])
     alike: dict[str, list[dict[str, str]]] = {}
     for label, values in zip(labels, fields, strict=True):
         shown = {name: cell for name, cell in label.items() if name != "run"}
@@ -207,14 +212,37 @@ def _add_differing_fields(
     ]
 
 
-def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, str]:
+def _title_parts(fields: Sequence[Mapping[str, Any]]) -> list[dict[str, str]]:
+    """Write each row's fields in words: lists of parts by their kinds, where these distinguish."""
+    names = list(dict.fromkeys(name for values in fields for name in values))
+    written: list[dict[str, str]] = [{} for _ in fields]
+    for name in names:
+        whole = [value_of(values[name]) if name in values else _UNSET for values in fields]
+        short = [_name_parts(values[name]) if name in values else _UNSET for values in fields]
+        cells = short if len({*short}) == len({*whole}) else whole
+        for row, values, cell in zip(written, fields, cells, strict=True):
+            row |= {name: cell} if name in values else {}
+    return written
+
+
+def _name_parts(value: Any) -> str:  # noqa: ANN401 - any plain value
+    """Name the parts of a list by their own names or kinds; write another value in words."""
+    is_parts = isinstance(value, list) and all(
+        isinstance(each, Mapping) and "kind" in each for each in value
+    )
+    if not (is_parts and value):
+        return value_of(value)
+    return " + ".join(str(each.get("name") or each["kind"]) for each in value)
+
+
+def _flatten(values: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Flatten fields to dotted names, without methods and fields that do not affect results."""
-    flat: dict[str, str] = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
         if not above and name in (*INCIDENTAL, "method"):
             continue
         below = isinstance(value, Mapping)
-        flat |= _flatten(value, f"{above}{name}.") if below else {f"{above}{name}": value_of(value)}
+        flat |= _flatten(value, f"{above}{name}.") if below else {f"{above}{name}": value}
     return flat
 
 
@@ -222,8 +250,9 @@ def refuse_unfinished(entries: Iterable[Entry]) -> None:
     """Raise RunError if a run has not finished."""
     for run in (entry.run for entry in entries):
         if (status := run.summary.get("status")) != "finished":
+            was = "running, or killed" if status == "running" else status
             raise RunError(
-                f"{run.path} has not finished (it is {status}); go on with it with --resume"
+                f"{run.path} has not finished (it is {was}); go on with it with --resume"
             )
 
 

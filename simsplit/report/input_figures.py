@@ -15,6 +15,7 @@ from simsplit.report.canvas import (
     MARKS,
     escape_text,
     figure_of,
+    mark_whole_rounds,
     save_figure,
 )
 from simsplit.report.input_tables import find_kind
@@ -148,7 +149,7 @@ def draw_attack_curves(run: Run) -> "Figure | None":
         ax.plot(rows["round"], rows[figure], **style, label=escape_text(_write_words(str(name))))
     guessed = means[means["attack"].isin(_NO_ATTACK)].groupby("round")[figure].max()
     ax.plot(guessed.index, guessed, color=HONEST, ls="--", label="best guess without an attack")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    mark_whole_rounds(ax)
     ax.set(xlabel="round", ylabel=METRICS[figure].words)
     ax.grid(color="0.92")
     ax.legend(frameon=False)

@@ -76,6 +76,7 @@ def leak(runs: Mapping[str, Run], ax: "Axes | None" = None) -> "Axes":
         ax.axhline(100 * chance, color="0.6", lw=1, ls=":")
     ax.set(xlabel="round", ylabel="labels inferred by the worst attack, %")
     mark_whole_rounds(ax)
+    mark_whole_rounds(ax)
     return finish_axes(ax, "What the worst attack learns of labels (dotted: chance)")
 
 

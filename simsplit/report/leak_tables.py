@@ -124,7 +124,7 @@ def _tabulate_worst(run: Run, kind: str) -> Table:
             *(_write_floor(row, name, 1) for name in rules.floors),
             str(row["view"]) + (f", adapter {row['adapter']}" if several else ""),
             str(row["round"]),
-            str(row["samples"]),
+            str(int(row["samples"])),
         )
         for _, row in worst.iterrows()
     ]

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from simsplit.legs import is_crowd
 from simsplit.metrics import format_column
 from simsplit.protocols import describe_leg, sort_legs
-from simsplit.report.canvas import COLOURS, HATCHES, colour_of_leg, escape_text, save_figure
+from simsplit.report.canvas import (
+    COLOURS,
+    HATCHES,
+    colour_of_leg,
+    escape_text,
+    mark_whole_rounds,
+    save_figure,
+)
 from simsplit.report.detections import find_cut, list_detectors
 from simsplit.report.figures import signal
 from simsplit.report.presentations import Drawing, list_presentations
@@ -72,7 +79,7 @@ def draw_learning_curve(run: Run) -> "Figure | None":
                 ax.plot(known[x], known[column], **style, marker=".", label=format_column(column))
         ax.set(xlabel=label)
         ax.grid(color="0.92")
-    left.xaxis.get_major_locator().set_params(integer=True)
+    mark_whole_rounds(left)
     left.set(ylabel=format_column(name))
     left.legend(frameon=False)
     return figure

@@ -27,6 +27,8 @@ BOLD = (
 )
 
 _T = TypeVar("_T")
+_MOST_DIGITS = 8
+"""Decimals of a small figure, at most."""
 _GAP = 3
 """Characters between two columns on a terminal."""
 _HEADING_LINES = 3
@@ -40,7 +42,11 @@ def write_mean(figure: str, values: Sequence[float]) -> str:
     if not values:
         return ""
     scale, digits = choose_form(figure)
-    return format_mean([scale * value for value in values], digits)
+    scaled = [scale * value for value in values]
+    least = min(map(abs, scaled))
+    if 0 < least < 10**-digits:  # or a small error would be written as none
+        digits = min(2 - math.floor(math.log10(least)), _MOST_DIGITS)
+    return format_mean(scaled, digits)
 
 
 def choose_form(figure: str) -> tuple[int, int]:
@@ -103,10 +109,10 @@ class Table:
         """
         numbers = [index for index, side in enumerate(self.align) if side == "r"]
         texts = [index for index, side in enumerate(self.align) if side == "l"]
-        does_fit = self._measure_width(texts) <= width
+        does_fit = self._measure_width(texts, width) <= width
         parts = [[*self._distinguishing]]
         for index in (*texts, *numbers) if does_fit else range(len(self.columns)):
-            if self._measure_width([*parts[-1], index]) > width and set(parts[-1]) - set(
+            if self._measure_width([*parts[-1], index], width) > width and set(parts[-1]) - set(
                 self._distinguishing
             ):
                 parts.append([*self._distinguishing])
@@ -123,9 +129,19 @@ class Table:
                 return few
         return texts
 
-    def _measure_width(self, columns: Sequence[int]) -> int:
+    def _measure_width(self, columns: Sequence[int], width: int) -> int:
         first = min(columns, default=0)
-        return sum(self._find_least_width(at, whole=at == first) + _GAP for at in columns)
+        whole = self._holds_first_whole(width)
+        return sum(self._find_least_width(at, whole=at == first and whole) + _GAP for at in columns)
+
+    def _holds_first_whole(self, width: int) -> bool:
+        """Return whether the first column and any other one fit a width, neither of them folded.
+
+        Else the first one folds: a number without its last digits would be another number.
+        """
+        places = range(1, len(self.columns))
+        widest = max((self._find_least_width(at, whole=False) for at in places), default=0)
+        return self._find_least_width(0, whole=True) + widest + 2 * _GAP <= width
 
     def _select_columns(self, wanted: Sequence[int], *, first: bool) -> "Table":
         columns = tuple(self.columns[index] for index in wanted)
@@ -143,8 +159,8 @@ class Table:
 
     def _fit_widths(self, width: int) -> list[int]:
         """Return the columns' widths: the least ones, and what is left for the narrowest texts."""
-        places = range(len(self.columns))
-        fitted = [self._find_least_width(place, whole=place == 0) for place in places]
+        places, whole = range(len(self.columns)), self._holds_first_whole(width)
+        fitted = [self._find_least_width(place, whole=place == 0 and whole) for place in places]
         texts = {  # the width at which no cell of the column folds
             place: max(len(text) for text in (self.columns[place], *(r[place] for r in self.rows)))
             for place in places
@@ -169,7 +185,7 @@ class Table:
         fitted = zip(self.columns, self.align, self._fit_widths(width), strict=True)
         for index, (column, side, least) in enumerate(fitted):
             justify: Literal["left", "right"] = "left" if side == "l" else "right"
-            whole = index == 0 or side == "r"
+            whole = side == "r" or (index == 0 and self._holds_first_whole(width))
             # without this, a column that is not wrapped would not wrap its heading either
             name = textwrap.fill(column, least, break_long_words=False) if whole else column
             table.add_column(

@@ -138,7 +138,8 @@ def _train_cells(
     knows already.
     """
     directory = plan.open_directory(sweep, path)
-    directory.batches = batches or directory.batches
+    # while a search is read again, its later batches are known from before
+    directory.batches = [*batches, *directory.batches[len(batches) :]]
     todo = plan.list_unfinished(sweep, directory)
     here = min(plan.choose_jobs(sweep) if jobs is None else jobs, max(1, len(todo)))
     directory.process = {**describe_process(), "command": sys.argv}
@@ -185,7 +186,7 @@ def _note_ends(endings: Endings, directory: SweepDirectory, watch: SweepObserver
 def _collect_result(sweep: Sweep, directory: SweepDirectory) -> SweepResult:
     failed = {c.name: directory.failed[c.name] for c in sweep.cells if c.name in directory.failed}
     runs = {
-        cell.name: OpenedRun.load(directory.run_path(cell.name))
+        cell.name: OpenedRun.load(directory.run_path(cell.name), sweep.plugins)
         for cell in sweep.cells
         if cell.name not in failed
     }

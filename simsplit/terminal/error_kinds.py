@@ -37,12 +37,12 @@ KINDS = (
         "E-SCENARIO-01",
         ScenarioError,
         "A name that nothing has",
-        "A field, a kind or a choice is misspelt, stands in the wrong part, or is of a plugin "
-        "that was not named.",
+        "A field, a kind, a choice or a scenario's file is misspelt, stands in the wrong part, or "
+        "is of a plugin that was not named.",
         "Take one of the names that the message allows. `simsplit list PART KIND` prints a "
         "part's fields, `simsplit schema` all of them. A part of your own needs `--plugin "
         "FILE`.",
-        r"unknown|belongs to kind|kind: missing",
+        r"unknown|belongs to kind|kind: missing|^cannot read",
     ),
     ErrorKind(
         "E-SCENARIO-02",
@@ -157,7 +157,7 @@ KINDS = (
         "A file of the run is missing, damaged, or of another version.",
         "Take the run's own files again from where they were copied, or run the "
         "scenario of its folder anew.",
-        r"damaged|cannot be read|lacks|has no|misses|older",
+        r"damaged|cannot be read|lacks|has no\b|misses|older",
     ),
     ErrorKind(
         "E-RUN-05",

@@ -4,6 +4,7 @@ Pictures and report pages are written to files.
 """
 
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -128,7 +129,7 @@ def print_table(table: Table, form: Format) -> None:
         return
     # NO_COLOR leaves rich its bold and italics, which are escape codes too
     console = make_console(force_terminal=False if os.environ.get("NO_COLOR") else None)
-    if not console.is_terminal and "COLUMNS" not in os.environ:
+    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
         console.width = 140
     for part in table.split_to_fit(console.width):
         console.print(part.rich(console.width), highlight=False)

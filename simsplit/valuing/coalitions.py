@@ -157,7 +157,7 @@ class Coalitions:
         values = {
             "output": OutputConfig(figures=False),
             "checkpoint": CheckpointConfig(every=0),
-            "engine": InlineEngine(),
+            "engine": InlineEngine(stack=self.scenario.inline_engine.stack),
             "observers": (),
         }
         scenario = self.scenario.model_copy(update=values)
@@ -202,7 +202,7 @@ def simplify(scenario: Scenario, seed: int, *, evaluates: bool) -> Scenario:
         "detectors": tuple(each for each in scenario.detectors if each.response != "none"),
         "output": OutputConfig(figures=False),
         "checkpoint": CheckpointConfig(every=0, keep=1),
-        "engine": InlineEngine(),
+        "engine": InlineEngine(stack=scenario.inline_engine.stack),
         "observers": (),
     }
     if scenario.stop is None:

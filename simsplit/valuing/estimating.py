@@ -107,10 +107,21 @@ def sample_shapley(
 def draw_orders(
     clients: Sequence[ClientId], seeds: Sequence[int], orders: int
 ) -> Iterator[tuple[list[ClientId], int]]:
-    """Yield orders of clients with seeds; a longer series begins with the shorter one's."""
+    """Yield orders of clients with seeds; a longer series begins with the shorter one's.
+
+    None comes twice with one seed before all have come: it would be trained again for nothing, and
+    agree with itself.
+    """
+    seen = set[tuple[int, ...]]()
+    most = math.factorial(len(clients)) * len(seeds)
     for number in range(orders):
-        places = numpy_rng_for(seeds[0], "shapley", number).permutation(len(clients))
-        yield [clients[each] for each in places], seeds[number % len(seeds)]
+        seed = seeds[number % len(seeds)]
+        rng = numpy_rng_for(seeds[0], "shapley", number)
+        places = rng.permutation(len(clients))
+        while (seed, *places) in seen and number < most:
+            places = rng.permutation(len(clients))
+        seen.add((seed, *places))
+        yield [clients[each] for each in places], seed
 
 
 def _join(

@@ -96,10 +96,10 @@ def _describe_clients(scenario: Values) -> str:
     words = [str(clients["count"]), f"{str(clients['heads']).replace('_', ' ')} heads"]
     malicious = clients.get("malicious") or {}
     poisons = ", ".join(each["kind"] for each in malicious.get("poison") or ())
-    if malicious.get("clients"):
-        words.append(f"malicious: {value_of(list(malicious['clients']))} ({poisons})")
-    elif malicious.get("fraction"):
-        words.append(f"{100 * malicious['fraction']:g} % malicious ({poisons})")
+    if malicious.get("ids"):
+        words.append(f"malicious: {value_of(list(malicious['ids']))} ({poisons})")
+    elif malicious and malicious.get("fraction") != 0:  # null is a tenth
+        words.append(f"{100 * (malicious.get('fraction') or 0.1):g} % malicious ({poisons})")
     return ", ".join(words)
 
 
