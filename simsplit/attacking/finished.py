@@ -82,11 +82,12 @@ def attack(
     except ScenarioError as error:
         raise _explain_missing_public(error, original, run.path) from None
     config = scenario.attacks[0]
-    if config.title in {each.title for each in original.attacks}:
-        # the figures of both would be those of one attack
+    same = [each for each in original.attacks if each.title == config.title]
+    if same and (same != [config] or scenario.targets != original.targets):
+        # the figures of both would be taken for those of one attack
         raise RunError(
-            f"{run.path} has an attack '{config.title}' of its own; give this one another name "
-            "with --set name=..."
+            f"{run.path} has an attack '{config.title}' of its own, with other settings; give this "
+            "one another name with --set name=..."
         )
     if config.threat.follows_training:
         raise RunError(

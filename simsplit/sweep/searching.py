@@ -89,7 +89,7 @@ def _refuse_other_field(
     path: Path,
     search: Search,
     name: str,
-    held: Any,
+    held: object,
     *,
     known: bool,
 ) -> None:

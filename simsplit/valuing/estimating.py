@@ -112,15 +112,14 @@ def draw_orders(
     None comes twice with one seed before all have come: it would be trained again for nothing, and
     agree with itself.
     """
-    seen = set[tuple[int, ...]]()
-    most = math.factorial(len(clients)) * len(seeds)
+    seen: dict[int, set[tuple[int, ...]]] = {seed: set() for seed in seeds}
     for number in range(orders):
         seed = seeds[number % len(seeds)]
         rng = numpy_rng_for(seeds[0], "shapley", number)
         places = rng.permutation(len(clients))
-        while (seed, *places) in seen and number < most:
+        while tuple(places) in seen[seed] and len(seen[seed]) < math.factorial(len(clients)):
             places = rng.permutation(len(clients))
-        seen.add((seed, *places))
+        seen[seed].add(tuple(places))
         yield [clients[each] for each in places], seed
 
 

@@ -5,7 +5,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from builders import scenario
+from builders import run_to_end, scenario
 from gists import gist
 from pandas.testing import assert_frame_equal
 
@@ -16,6 +16,7 @@ from simsplit.forecasting import drafting
 from simsplit.forecasting.drafting import find_period
 from simsplit.forecasting.forecast import Forecast
 from simsplit.models import fresh
+from simsplit.results import Run
 from simsplit.scenario import Scenario, load_scenario
 
 PERIODIC: dict[str, dict[str, Any]] = {
@@ -54,6 +55,23 @@ def test_a_plan_of_some_rounds_equals_that_of_all(changes, monkeypatch):
     for name in TABLES:
         assert_frame_equal(getattr(some, name), getattr(whole, name))
     assert some.facts.notes == whole.facts.notes
+
+
+def test_rounds_of_parties_that_drop_out_are_those_of_their_batches(tmp_path):
+    """Parties that were away go on with the others' batches, of which the last one is smaller."""
+    given = scenario(
+        seed=50,
+        topology="vertical",
+        vertical={"party": 1},
+        clients={"count": 2, "heads": "per_client"},
+        model={"kind": "mlp"},
+        data={"partition": {"kind": "parts", "parts": 2}, "train_samples": 50, "test_samples": 20},
+        schedule={"kind": "round_robin", "rounds": 19, "local_steps": 2},
+        train={"batch_size": 12},
+        cohort={"dropout": 0.7},
+    )
+    run_to_end(given, tmp_path / "run")
+    assert plan(given).bytes_total == Run.load(tmp_path / "run").rounds["bytes_total"].iloc[-1]
 
 
 @pytest.mark.parametrize("cohort", [{"fraction": 0.4}, {"dropout": 1e-9}])

@@ -12,7 +12,7 @@ from builders import TINY
 
 from simsplit import Run, compare, load_sweep, run, run_sweep
 from simsplit.errors import RunError, SimsplitError
-from simsplit.publishing import pull, push
+from simsplit.publishing import manifest, pull, push
 from simsplit.publishing.manifest import is_publishable, write_manifest
 from simsplit.report.input_tables import tabulate_texts
 from simsplit.results.leak_table import COLUMNS
@@ -105,6 +105,25 @@ def test_a_published_scenario_does_not_say_whose_folder_its_data_lay_in(
         assert "~/images" in text
         assert "ada" not in text
     pull(str(tmp_path / "there"), tmp_path / "here")
+
+
+def test_no_more_is_left_out_than_a_home_folder(made, tmp_path, monkeypatch) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(made.path, copy)
+    with (copy / "scenario.yaml").open("a") as file:
+        file.write("# data: /rootdata/images and /root/images\n")
+    for number, (home, kept) in enumerate(
+        {"/": "/rootdata/images and /root/", "/root": "/rootdata/images and ~/"}.items()
+    ):
+        monkeypatch.setenv("HOME", home)
+        push(copy, str(tmp_path / f"there{number}"))
+        assert kept in (tmp_path / f"there{number}" / "scenario.yaml").read_text()
+
+
+def test_what_could_not_be_fetched_is_not_sent(made, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(manifest, "_MOST_FILES", 5)
+    with pytest.raises(RunError, match="at most 5"):
+        push(made.path, str(tmp_path / "there"))
 
 
 def test_the_card_has_scenario_tables_and_commands(published):

@@ -18,7 +18,8 @@ from simsplit.results import Run
 
 mpl.use("agg")
 SIGN = {"kind": "tamper", "how": "sign", "strength": 1.0}
-DETECTORS = ["cosine_payload", "krum_payload"]
+DETECTORS = ["cosine_payload", "krum_payload", "within_class_payload"]
+"""The last one looks to one side: far away on the other one nobody is suspicious."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
         malicious = {"fraction": fraction, "poison": [SIGN, {"kind": "badnets"}]}
         given = scenario(
             clients={"count": 5, "malicious": malicious},
-            detectors=[{"kind": "cosine_mad"}, {"kind": "krum"}],
+            detectors=[{"kind": "cosine_mad"}, {"kind": "krum"}, {"kind": "within_class"}],
         )
         run_to_end(given, path / name)
         made[name] = Run.load(path / name)

@@ -5,7 +5,7 @@ import math
 import pytest
 from rich.console import Console
 
-from simsplit.report.tables import Table, find_best
+from simsplit.report.tables import Table, find_best, write_mean
 
 TABLE = Table(
     "A [title]", ("name", "words", "number"), [("a|b", "x, y", "1"), ("c", "[z]", "23")], "llr"
@@ -89,6 +89,23 @@ def test_a_wide_table_folds_before_anything_is_cut(table, width):
     for text in (*table.columns, *table.rows[0]):
         assert set(text.split()) <= set(words)
     assert (len(parts) == 1) == (width == 200 or (width == 80 and table is WIDE["texts"]))
+
+
+@pytest.mark.parametrize("width", [30, 45, 60])
+def test_a_long_name_folds_where_a_number_would_be_cut(width):
+    name = "handover (weights and the optimizer's moments)"
+    table = Table("", ("leg", "bytes", "packets"), [(name, "1,105,920", "26")])
+    text = "".join(render(part, width) for part in table.split_to_fit(width))
+    assert max(map(len, text.splitlines())) <= width
+    assert {"1,105,920", "26", "moments)"} <= set(text.split())
+
+
+@pytest.mark.parametrize(
+    ("values", "written"),
+    [([3.9444e-05], "3.94e-05"), ([0.0721], "0.0721"), ([0.0, 0.0], "0.0000 ± 0.0000")],
+)
+def test_a_small_error_is_not_written_as_none(values, written):
+    assert float(write_mean("mse", values).split()[0]) == pytest.approx(float(written.split()[0]))
 
 
 def test_markdown():

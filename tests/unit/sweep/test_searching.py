@@ -4,9 +4,10 @@ import json
 
 import pytest
 from builders import TINY
+from gists import says
 
 from simsplit import load_sweep, plan_sweep, run_sweep
-from simsplit.errors import ScenarioError
+from simsplit.errors import RunError, ScenarioError
 from simsplit.results import SweepDirectory
 from simsplit.scenario.files import dump, merge
 from simsplit.sweep import running, searching
@@ -97,6 +98,41 @@ def test_a_search_goes_on_from_its_directory_and_grows(make_sweep, reach, tmp_pa
     assert len(trained) == len(set(trained)) == 9, "nothing is trained twice"
     cells = SweepDirectory.load(tmp_path / "out").cells
     assert [cell.settings["train.server.lr"] for cell in cells] == trained
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ({"train.batch_size": [8, 16]}, {"train.batch_size": [16, 32]}, "has tried 8"),
+        ({}, {"train.batch_size": [8, 16]}, "train.batch_size ... not had it"),
+        ({"train.server.lr": RATES}, "narrow", "has tried"),
+    ],
+)
+def test_a_search_with_other_fields_is_another(make_sweep, reach, tmp_path, case):
+    before, after, gist = case
+    reach(measure_distance)
+    rate = {"train.server.lr": RATES}
+    run_sweep(make_sweep(2, {**rate, **before}), tmp_path / "out", jobs=1)
+    rate = {"train.server.lr": {"log": [1e-9, 1e-8]}} if after == "narrow" else rate | after
+    with pytest.raises(RunError) as caught:
+        run_sweep(make_sweep(3, rate), tmp_path / "out", jobs=1, resume=True)
+    assert says(str(caught.value), gist)
+
+
+def test_batches_stay_while_a_search_is_read_again(make_sweep, reach, tmp_path, monkeypatch):
+    """A command that is stopped then leaves what its cells were judged beside."""
+    reach(measure_distance)
+    run_sweep(make_sweep(6), tmp_path / "out", jobs=1)
+    whole = list(SweepDirectory.load(tmp_path / "out").batches)
+    assert len(whole) > 1
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(searching, "_read_value", stop)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(make_sweep(6), tmp_path / "out", jobs=1, resume=True)
+    assert list(SweepDirectory.load(tmp_path / "out").batches) == whole
 
 
 def test_a_cell_that_failed_is_not_trained_again_with_every_batch(

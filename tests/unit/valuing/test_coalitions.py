@@ -37,6 +37,21 @@ def test_everybody_trained_anew_equals_the_run(tmp_path, way):
     assert np.array_equal(coalitions.value(everybody, 3), resumed)
 
 
+def test_clients_of_a_stacked_run_have_values(tmp_path):
+    """How many train as one tensor is of the run, and its checkpoint goes on with it alone."""
+    given = scenario(
+        aggregation="fused",
+        schedule={"kind": "parallel", "rounds": 2},
+        engine={"kind": "inline", "stack": 2},
+    )
+    run_to_end(given, tmp_path / "run")
+    run = Run.load(tmp_path / "run")
+    coalitions = Coalitions(run, given, given.prepare_data(), "test_accuracy", 1)
+    everybody = coalitions.value(frozenset(range(3)), 3)
+    assert everybody.mean() == pytest.approx(run.summary["last"]["test_accuracy"])
+    assert len(coalitions.value(frozenset({0, 2}), 3)) == len(everybody)
+
+
 def test_a_coalition_draws_what_its_clients_drew_alone(tmp_path):
     """Two of three clients come to what the same two come to in a run of their own."""
     whole = scenario(data={"normalise": "unit"})

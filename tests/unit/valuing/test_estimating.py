@@ -94,6 +94,15 @@ def test_orders_of_a_longer_series_begin_with_the_shorter_ones():
     assert sorted(many[3]) == [*range(5)]
 
 
+@pytest.mark.parametrize("seeds", [[0], [0, 1]])
+def test_an_order_comes_twice_with_a_seed_only_when_all_have_come(seeds):
+    """The same order trained again agrees with itself, and made an interval of no width."""
+    for first in range(2, 40):
+        drawn = [*draw_orders(range(3), [first, *seeds[1:]], 6 * len(seeds))]
+        assert len({(*order, seed) for order, seed in drawn}) == 6 * len(seeds)
+        assert len([*draw_orders(range(3), [first, first], 13)]) == 13
+
+
 def test_intervals_are_over_samples_or_seeds():
     (one, *_) = leave_one_out(noisy, [1, 2], [0])
     change = noisy(frozenset({1, 2}), 0) - noisy(frozenset({2}), 0)
