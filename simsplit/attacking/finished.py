@@ -82,13 +82,6 @@ def attack(
     except ScenarioError as error:
         raise _explain_missing_public(error, original, run.path) from None
     config = scenario.attacks[0]
-    same = [each for each in original.attacks if each.title == config.title]
-    if same and (same != [config] or scenario.targets != original.targets):
-        # the figures of both would be taken for those of one attack
-        raise RunError(
-            f"{run.path} has an attack '{config.title}' of its own, with other settings; give this "
-            "one another name with --set name=..."
-        )
     if config.threat.follows_training:
         raise RunError(
             f"{kind} follows training packet by packet; name it in a scenario's attacks: and run "

@@ -87,6 +87,9 @@ def prepare_audit(options: AuditOptions) -> PreparedAudit:
     transcript = whole = Transcript.open(options.path)
     if options.reference:
         transcript = whole.open_reference() or whole
+        # the same samples are of the same kind, whether the reference's recorder had them or not
+        same = {"modality": whole.facts.modality, "image": whole.facts.image}
+        transcript.facts = transcript.facts.model_copy(update=same)
         if transcript.facts.knows.public is None and whole.facts.knows.public is not None:
             public = {"model": whole.find_holding(whole.facts.knows.public)}
             options = replace(options, knows={**public, **options.knows})

@@ -168,16 +168,33 @@ def load_targets(
         # No more is read than is attacked: a packet may have any number of rows.
         most = len(step.ids) if step.places is None else 1 + max(step.places)
         batch = []
+        mixed = _list_mixed(transcript, step, most)
+        misfits |= mixed
         for each in transcript.read(step.rows, most, of=step.count):
             packet = replace(each.packet, step=number)
-            if not each.was_cut:
+            if any(tensor.shape[:1] != (most,) for tensor in packet.tensors):
                 misfits.add(packet.leg)
-            elif step.places is not None:
+            elif step.places is not None and packet.leg not in mixed:
                 places = torch.tensor(step.places)
                 packet = replace(packet, tensors=tuple(each[places] for each in packet.tensors))
             batch.append(packet)
         batches.append(batch)
     return batches, frozenset(misfits - {Leg.LABELS})
+
+
+def _list_mixed(transcript: Transcript, step: RecordedStep, most: int) -> set[Leg]:
+    """List the legs of a step on which a packet has not one row for each of its samples.
+
+    Only packets with such rows are cut to the first ones, so another cut shows which have others.
+    """
+    if most >= step.count:
+        return set()
+    first = 1 if most > 1 else 2
+    return {
+        each.packet.leg
+        for each in transcript.read(step.rows, first, of=step.count)
+        if any(tensor.shape[:1] != (first,) for tensor in each.packet.tensors)
+    }
 
 
 def load_as_sent(transcript: Transcript, steps: Sequence[RecordedStep]) -> list[list[Packet]]:

@@ -48,8 +48,6 @@ class RecordedPacket(NamedTuple):
     ids: tuple[int, ...]
     """The ids of its samples; empty if they are not known."""
     phase: str
-    was_cut: bool = True
-    """Whether its tensors had as many rows as the reader named, of which the first were read."""
 
 
 @dataclass
@@ -152,9 +150,9 @@ class Transcript:
         """
         self.left_out = 0
         for row, file in self._open_files(rows):
-            packet, was_cut = _read_packet(file, row, most, of)
+            packet = _read_packet(file, row, most, of)
             if all(is_finite(tensor) for tensor in packet.tensors):
-                yield RecordedPacket(packet, row.ids, row.phase, was_cut)
+                yield RecordedPacket(packet, row.ids, row.phase)
             else:
                 self.left_out += 1
 
@@ -197,16 +195,8 @@ class Transcript:
         return self._folder.has(REFERENCE)
 
     def open_reference(self) -> "Transcript | None":
-        """Open the transcript of the same samples without the defence, if there is one.
-
-        They are of the same kind and form, whether its recorder had the inputs or not.
-        """
-        if not self.has_reference:
-            return None
-        reference = Transcript(self._folder.open_below(REFERENCE))
-        same = {"modality": self.facts.modality, "image": self.facts.image}
-        reference.facts = reference.facts.model_copy(update=same)
-        return reference
+        """Open the transcript of the same samples without the defence, if there is one."""
+        return Transcript(self._folder.open_below(REFERENCE)) if self.has_reference else None
 
 
 _NEEDED = ("client", "round", "step", "leg", "file", "tensors")
@@ -229,14 +219,10 @@ def _parse_row(cells: dict[str | None, Any], facts: TranscriptFacts) -> PacketRo
     return row
 
 
-def _read_packet(
-    file: TensorFile, row: PacketRow, most: int | None, of: int
-) -> tuple[Packet, bool]:
-    """Read a packet, and return whether all of its tensors have `of` rows."""
-    tensors, fits = [], True
+def _read_packet(file: TensorFile, row: PacketRow, most: int | None, of: int) -> Packet:
+    tensors = []
     for name in row.tensors:
         rows = file.count_rows(name) if row.rows is None else row.rows
-        fits &= rows == of
         if most is not None and rows == of:
             tensors.append(file.read(name, row.first or 0, min(rows, most)))
         else:
@@ -247,7 +233,7 @@ def _read_packet(
         # A method may send several rows for a sample, or one for several of them.
         if row.ids and rows % len(row.ids) and len(row.ids) % max(rows, 1):
             raise ValueError(f"ids: {len(row.ids)} samples do not fit a packet of {rows} rows")
-    packet = Packet(
+    return Packet(
         client=row.client,
         leg=Leg(row.leg),
         round=row.round,
@@ -256,4 +242,3 @@ def _read_packet(
         session=row.session,
         position=row.position,
     )
-    return packet, fits

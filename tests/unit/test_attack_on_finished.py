@@ -113,13 +113,3 @@ def test_attacks_are_scored_after_the_last_round_though_it_comes_early(tmp_path)
     done = Run.load(run_to_end(given, tmp_path / "run").path)
     assert done.summary["rounds_done"] == 2
     assert {*done.leaks["round"]} == {2}
-
-
-def test_an_attack_of_the_run_itself_keeps_its_name(tmp_path):
-    """The figures of two attacks with one name would be taken for those of one."""
-    own = {"kind": "unsplit", "outer": 1, "inner": 1}
-    run_to_end(scenario(attacks=[own], schedule={"rounds": 1}), tmp_path / "run")
-    with pytest.raises(RunError, match="another name with --set name="):
-        attack(tmp_path / "run", "unsplit", {"outer": "2", "inner": "1"})
-    made = attack(tmp_path / "run", "unsplit", {"outer": "2", "inner": "1", "name": "more"})
-    assert {"unsplit", "more"} <= {*made.leaks["attack"]}

@@ -1152,7 +1152,7 @@ WORDS = {
         {"kind": "known_pairs", "sessions": 6},
         data={"source": {"task": GENERATES, "length": 48}},
         targets={"tokens": 5},
-        attack={"kind": "pmi", "name": "afterwards", "start": "mc", "patch_steps": 3, "targets.count": 2},
+        attack={"kind": "pmi", "start": "mc", "patch_steps": 3, "targets.count": 2},
     ),
     "sessions-of-what-is-not-trained": overheard(
         {"kind": "mc"},

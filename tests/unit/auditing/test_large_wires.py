@@ -95,7 +95,7 @@ def test_of_a_large_packet_the_first_rows_are_read(tmp_path: Path, read: list[in
     ((packet,),), misfits = load_targets(opened, [step])
     assert not misfits
     assert torch.equal(packet.tensors[0], rows[:7])
-    assert sum(read) == 7 * 8
+    assert sum(read) == 8 * 8, "and one row to see that it has one for each sample"
 
 
 def test_rows_that_are_no_samples_are_not_cut(tmp_path: Path) -> None:
