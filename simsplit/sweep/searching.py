@@ -98,7 +98,7 @@ def _refuse_other_field(
     fits = known
     if known and isinstance(values, Mapping):
         ((_, (low, high)),) = values.items()
-        fits = round_value(low) <= held <= round_value(high)
+        fits = isinstance(held, int | float) and round_value(low) <= held <= round_value(high)
     elif known:
         fits = held in values
     if not fits:
