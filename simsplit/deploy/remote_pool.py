@@ -272,8 +272,9 @@ class RemotePool(AheadPool):
         steps, phase = after.count_steps(client, before), self._phases.get(client)
         # More steps would excuse larger weights, which a receiver then has to leave for.
         most = math.inf if phase is None else self.bounds.figures.count_taken(client, phase)
-        # Where turns are undone, the last hand-over may lack those of all earlier rounds.
-        most *= 1 if self._judge.strict else self._round_under_way
+        # Where turns or rounds are undone, the last hand-over may lack those of all earlier rounds.
+        undoes = any(each.response == "rollback" for each in self.bounds.scenario.detectors)
+        most *= self._round_under_way if undoes else 1
         if not 0 <= steps <= most:
             raise ProtocolError(
                 f"a hand-over that names {steps:,} own steps since the last one, and at most "
