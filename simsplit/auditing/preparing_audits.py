@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from simsplit.attacks import Knows, Sees
 from simsplit.auditing.audit_options import AuditOptions
+from simsplit.auditing.audit_targets import MOST, find_targets
 from simsplit.auditing.grounds import Ground, Shapes, lay_ground, lay_ground_of_run
 from simsplit.auditing.known_inputs import load_pairs_elsewhere, refuse_other_pairs
 from simsplit.auditing.offers import LEAST_PAIRS, Offers
@@ -24,9 +24,6 @@ from simsplit.auditing.recorded_clients import Testimony, WireRecord
 from simsplit.auditing.recorded_sessions import (
     LEAST_KNOWN,
     SESSIONS,
-    ChosenSessions,
-    choose_sessions,
-    join_sessions,
 )
 from simsplit.auditing.recordings import (
     MOST_PAIR_BYTES,
@@ -34,16 +31,11 @@ from simsplit.auditing.recordings import (
     TARGETS,
     TRAIN,
     ChosenSamples,
-    RecordedStep,
     choose_client,
-    choose_samples,
-    find_sample_legs,
-    find_steps,
     get_ids,
     list_steps,
     load_as_sent,
     load_pairs,
-    load_targets,
     stack_labels,
 )
 from simsplit.auditing.server_holdings import find_model, find_network, read_public
@@ -54,11 +46,10 @@ from simsplit.auditing.truths import (
     make_text_samples,
 )
 from simsplit.data.samples import Samples
-from simsplit.errors import RunError, SimsplitError, format_count, format_list
+from simsplit.errors import RunError, SimsplitError, format_list
 from simsplit.legs import Leg
 from simsplit.needs import Given
 from simsplit.packets import Packet
-from simsplit.phases import EVALUATE
 from simsplit.results import SCENARIO
 from simsplit.wire import Counts
 from simsplit.wires.transcript import Transcript, TranscriptSummary
@@ -107,10 +98,8 @@ def _prepare_foreign(
 ) -> PreparedAudit:
     """Prepare an audit of a wire of which nothing is known but what was recorded."""
     truth = _require_truth(options, transcript)
-    chosen, batches, sessions, misfits, left_out = _choose_recorded(
-        options, transcript, truth, summary, client
-    )
-    legs = find_sample_legs(batches, [len(step.ids) for step in chosen.targets]) - misfits
+    found = find_targets(options, transcript, truth, summary, client)
+    chosen, batches, legs, sessions = found.chosen, found.batches, found.legs, found.sessions
     if transcript.facts.modality != "texts":
         _refuse_uneven(batches, legs)
     samples, notes, pixels, judged = _read_truth(options, transcript, truth, chosen)
@@ -170,69 +159,9 @@ def _prepare_foreign(
             f"without the defence attacks know other samples of the reference, since {named} has "
             "no reference"
         )
-    ground = replace(ground, notes=[*left_out, *notes])
-    samples_of = tuple(get_ids(chosen.targets))
-    return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts, samples_of)
-
-
-def _choose_recorded(
-    options: AuditOptions,
-    transcript: Transcript,
-    truth: Truth,
-    summary: TranscriptSummary,
-    client: int,
-) -> tuple[ChosenSamples, list[list[Packet]], ChosenSessions, frozenset[Leg], list[str]]:
-    """Choose the samples to attack, and load their packets, of sessions or steps; note the rest.
-
-    Also return the legs of which a packet has not one row for each sample.
-    """
-    if summary.by_phase[SESSIONS]:
-        most = options.count_pairs(MOST)
-        sessions = choose_sessions(
-            transcript, truth, client, options.targets, most, wanted=options.samples
-        )
-        if sessions.targets:
-            ids = tuple(each.id for each in sessions.targets)
-            count = len(ids) + len(sessions.known)
-            chosen = ChosenSamples([RecordedStep(ids=ids)], (), count)
-            return chosen, [join_sessions(sessions.targets, client)], sessions, frozenset(), []
-    # A recording of a network that is only used has packets of evaluation alone.
-    phase = next((each for each in (TARGETS, TRAIN) if summary.by_phase[each]), EVALUATE)
-    latest = phase == TRAIN
-    listed = list_steps(transcript, phase, client, latest=latest)
-    steps = [step for step in listed if np.isin(step.ids, truth.ids).all()]
-    if not steps and not options.samples:
-        raise RunError(
-            f"{transcript.name} has no packet of the phase '{phase}' whose samples' truth is known"
-        )
-    elsewhere = options.find_pairs(transcript)
-    with_pairs = transcript.facts.modality != "texts" and truth.has("inputs") and not elsewhere
-    with_pairs = with_pairs and options.count_pairs(1) > 0
-    if options.samples:
-        chosen = find_steps(steps, options.samples, latest=latest, with_pairs=with_pairs)
-    else:
-        chosen = choose_samples(steps, options.targets, latest=latest, with_pairs=with_pairs)
-    notes, which = [], "last" if latest else "first"
-    if listed.left_out:
-        notes.append(
-            f"targets and known inputs are of the {which} {chosen.counted:,} samples; "
-            f"{listed.left_out:,} others (repetitions included) are too many to hold"
-        )
-    batches, misfits = load_targets(transcript, chosen.targets)
-    whole = [len(own) == len(step.rows) for own, step in zip(batches, chosen.targets, strict=True)]
-    if not any(whole):
-        raise RunError(
-            f"{transcript.name}: every step of the targets has a packet with numbers that are not "
-            "finite in float32; record or transcribe finite numbers"
-        )
-    if not all(whole):
-        notes.append(
-            f"{whole.count(False)} of {format_count(len(whole), 'step')} of the targets are not "
-            "attacked: a packet of theirs has numbers that are not finite in float32"
-        )
-        chosen = replace(chosen, targets=[*compress(chosen.targets, whole)])
-        batches = [*compress(batches, whole)]
-    return chosen, batches, ChosenSessions(), misfits, notes
+    ground = replace(ground, notes=[*found.notes, *notes])
+    ids = tuple(get_ids(chosen.targets))
+    return PreparedAudit(ground, offers, record, _count_crossed(transcript), facts, ids)
 
 
 def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:
@@ -243,10 +172,6 @@ def _require_truth(options: AuditOptions, transcript: Transcript) -> Truth:
             "attacks read cannot be judged; record it with tape.samples(ids, inputs=x, labels=y)"
         )
     return truth
-
-
-MOST = 6000
-"""Inputs that an attacker knows, at most."""
 
 
 def _describe(

@@ -5,7 +5,7 @@ transcript of any size takes the memory of these. Of a large table the last step
 first, and of known inputs as many as fit in a bounded memory.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -160,41 +160,42 @@ def load_targets(
 ) -> tuple[list[list[Packet]], frozenset[Leg]]:
     """Load the packets of steps, cut to their ids; steps are numbered anew, from 0 on.
 
-    Also return the legs of which a packet has not one row for each sample of its step: rows that
-    mix samples could be as many as the samples that are used.
+    Also return the legs on which a packet has not one row for each sample of its step: such rows
+    may be as many as the samples that are used, and mix them with others.
     """
-    batches, misfits = [], set[Leg]()
+    batches, mixed = [], set[Leg]()
     for number, step in enumerate(steps):
         # No more is read than is attacked: a packet may have any number of rows.
         most = len(step.ids) if step.places is None else 1 + max(step.places)
-        batch = []
-        mixed = _list_mixed(transcript, step, most)
-        misfits |= mixed
-        for each in transcript.read(step.rows, most, of=step.count):
-            packet = replace(each.packet, step=number)
-            if any(tensor.shape[:1] != (most,) for tensor in packet.tensors):
-                misfits.add(packet.leg)
-            elif step.places is not None and packet.leg not in mixed:
-                places = torch.tensor(step.places)
-                packet = replace(packet, tensors=tuple(each[places] for each in packet.tensors))
-            batch.append(packet)
-        batches.append(batch)
-    return batches, frozenset(misfits - {Leg.LABELS})
+        read = [each.packet for each in transcript.read(step.rows, most, of=step.count)]
+        own = _list_mixed(read, most)
+        if most < step.count:  # what is not cut has as many rows, whatever is asked for
+            first = 1 if most > 1 else 2
+            again = transcript.read(step.rows, first, of=step.count)
+            own |= _list_mixed((each.packet for each in again), first)
+        batches.append([_pick_places(each, number, step.places, own) for each in read])
+        mixed |= own
+    return batches, frozenset(mixed - {Leg.LABELS})
 
 
-def _list_mixed(transcript: Transcript, step: RecordedStep, most: int) -> set[Leg]:
-    """List the legs of a step on which a packet has not one row for each of its samples.
-
-    Only packets with such rows are cut to the first ones, so another cut shows which have others.
-    """
-    if most >= step.count:
-        return set()
-    first = 1 if most > 1 else 2
+def _list_mixed(packets: Iterable[Packet], rows: int) -> set[Leg]:
+    """List the legs of packets that have not so many rows."""
     return {
-        each.packet.leg
-        for each in transcript.read(step.rows, first, of=step.count)
-        if any(tensor.shape[:1] != (first,) for tensor in each.packet.tensors)
+        packet.leg
+        for packet in packets
+        if any(tensor.shape[:1] != (rows,) for tensor in packet.tensors)
     }
+
+
+def _pick_places(
+    packet: Packet, number: int, places: Sequence[int] | None, mixed: Collection[Leg]
+) -> Packet:
+    """Return a packet of step `number` with the rows at some places, if it has such rows."""
+    packet = replace(packet, step=number)
+    if places is None or packet.leg in mixed:
+        return packet
+    picked = torch.tensor(places)
+    return packet.with_tensors(tuple(tensor[picked] for tensor in packet.tensors))
 
 
 def load_as_sent(transcript: Transcript, steps: Sequence[RecordedStep]) -> list[list[Packet]]:

@@ -59,11 +59,12 @@ class ClientSite(JoiningSite):
         mode: terms.Mode = "rehearsal",
         secret: int | None = None,
         device: torch.device | None = None,
+        has_own_data: bool = False,
     ) -> None:
         self.scenario, self.data, self.number, self.out = scenario, data, number, out
         self.mode, self.secret = mode, secret
         self.device = device or torch.device("cpu")
-        self.has_own_data = False
+        self.has_own_data = has_own_data
         """Whether its data are others than the scenario names, so that no simulation has them."""
         self.terms = terms.digest_terms(scenario, mode)
         self._resumes = terms.digest_resumable(scenario, mode)

@@ -60,9 +60,13 @@ def make_site(
         held = load_own_data(scenario, data, client, common)
     if held.portions:
         held = held.of_party(client)  # the site knows nothing of the others' columns
-    site = ClientSite(scenario, held, client, out, mode=mode, secret=secret, device=device)
-    site.has_own_data = data is not None
-    return site
+    return ClientSite(
+        *(scenario, held, client, out),
+        mode=mode,
+        secret=secret,
+        device=device,
+        has_own_data=data is not None,
+    )
 
 
 def load_own_data(

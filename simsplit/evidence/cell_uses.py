@@ -139,4 +139,5 @@ def _read_config(content: bytes) -> bytes | None:
         return None
     if not isinstance(settings, dict) or not _ORIGINS & settings.keys():
         return None
-    return json.dumps({k: v for k, v in settings.items() if k not in _ORIGINS}).encode()
+    kept = {name: value for name, value in settings.items() if name not in _ORIGINS}
+    return json.dumps(kept, sort_keys=True).encode()

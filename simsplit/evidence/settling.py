@@ -8,6 +8,7 @@ Three seeds say little of mean and spread, so the chance allows for both, and ea
 import math
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -22,6 +23,7 @@ ENOUGH = 0.8
 """The chance with which a number of seeds is said to settle a statement."""
 HOPELESS = 0.2
 """The chance at the most seeds below which they are not measured."""
+NO_AXES: Axes = MappingProxyType({})
 _FUTURES = 4000
 """Draws for a chance, whose error they make 1 % at most."""
 
@@ -62,18 +64,18 @@ class Prospect:
 
 
 def find_prospects(
-    table: EvidenceTable, most: int, *, only: Axes | None = None, on_gpu: bool = False
+    table: EvidenceTable, most: int, *, only: Axes = NO_AXES, on_gpu: bool = False
 ) -> list[Prospect]:
     """Find what would settle each open statement of a table with at most so many seeds.
 
     `only` keeps the statements all of whose rows have these values of axes; unknown ones are
     refused.
     """
-    refuse_unknown_axes(table.table, only or {})
+    refuse_unknown_axes(table.table, only)
     open_ones = [
         each
         for each in table.judgements
-        if each.judged.verdict.is_open and _is_made_of(table, each, only or {})
+        if each.judged.verdict.is_open and _is_made_of(table, each, only)
     ]
     if not open_ones:
         return []
@@ -88,6 +90,8 @@ def find_prospects(
 
 
 def _is_made_of(table: EvidenceTable, each: JudgedStatement, only: Axes) -> bool:
+    if not only:
+        return True
     needed = list_needed(table.claim, each)
     cells = (dict(cell.axes) for cell in table.cells if _measures(cell, needed))
     return all(only.items() <= axes.items() for axes in cells)

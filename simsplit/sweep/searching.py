@@ -73,8 +73,7 @@ def _read_batches(path: Path, search: Search) -> list[list[Settings]]:
     settings: list[Settings] = []
     for cell in directory.cells:
         own = {name: cell.settings.get(name) for name in search.fields}
-        for name, held in own.items():
-            _refuse_other_field(directory.path, search, name, held, known=name in cell.settings)
+        _refuse_other_search(directory.path, search, cell.settings)
         if own not in settings:
             settings.append(own)
     batches, counts = [], iter(directory.batches)
@@ -85,28 +84,22 @@ def _read_batches(path: Path, search: Search) -> list[list[Settings]]:
     return batches
 
 
-def _refuse_other_field(
-    path: Path,
-    search: Search,
-    name: str,
-    held: object,
-    *,
-    known: bool,
-) -> None:
+def _refuse_other_search(path: Path, search: Search, tried: Mapping[str, Any]) -> None:
     """Raise RunError for a setting that this search could not have tried."""
-    values = search.fields[name]
-    fits = known
-    if known and isinstance(values, Mapping):
-        ((_, (low, high)),) = values.items()
-        fits = isinstance(held, int | float) and round_value(low) <= held <= round_value(high)
-    elif known:
-        fits = held in values
-    if not fits:
-        was = f"has tried {held}" if known else "has not had it"
-        raise RunError(
-            f"{path} has a search with other fields or values: of {name} it {was}; resume it with "
-            "those, or give another --out"
-        )
+    for name, values in search.fields.items():
+        held, was = tried.get(name), f"has tried {tried.get(name)}"
+        if name not in tried:
+            fits, was = False, "has not had it"
+        elif isinstance(values, Mapping):
+            ((_, (low, high)),) = values.items()
+            fits = isinstance(held, int | float) and round_value(low) <= held <= round_value(high)
+        else:
+            fits = held in values
+        if not fits:
+            raise RunError(
+                f"{path} has a search with other fields or values: of {name} it {was}; resume it "
+                "with those, or give another --out"
+            )
 
 
 def _read_value(

@@ -37,12 +37,12 @@ KINDS = (
         "E-SCENARIO-01",
         ScenarioError,
         "A name that nothing has",
-        "A field, a kind, a choice or a scenario's file is misspelt, stands in the wrong part, or "
-        "is of a plugin that was not named.",
+        "A field, a kind or a choice is misspelt, stands in the wrong part, or is of a plugin "
+        "that was not named.",
         "Take one of the names that the message allows. `simsplit list PART KIND` prints a "
         "part's fields, `simsplit schema` all of them. A part of your own needs `--plugin "
         "FILE`.",
-        r"unknown|belongs to kind|kind: missing|^cannot read",
+        r"unknown|belongs to kind|kind: missing",
     ),
     ErrorKind(
         "E-SCENARIO-02",
@@ -69,6 +69,15 @@ KINDS = (
         "The value has another type than the field, or lies outside its bounds.",
         "Take a value that the message allows. In YAML `1e-3` is a text: write `1.0e-3`.",
         r"must be|must have|got '|; allowed: ",
+    ),
+    ErrorKind(
+        "E-SCENARIO-06",
+        ScenarioError,
+        "No scenario's file",
+        "There is no file, and no shipped scenario, of that name, or the file is no YAML in UTF-8.",
+        "Give the path of a file from the working folder, or a name that `simsplit list scenarios` "
+        "prints; mend the line that the message names.",
+        r"cannot read|not valid YAML|not UTF-8",
     ),
     ErrorKind(
         "E-SCENARIO-05",

@@ -40,7 +40,8 @@ def transcribe_messages(
     is a leg's; `legs` translates other names, such as `{"activations": "smashed"}`. What a node
     receives comes before what it answers. Smashed data begin a step, to which labels beside them
     belong, and `samples(context)` returns the ids, inputs and labels of what is sent (None: not
-    known). What arrives before them, or is answered to that, is of the step before.
+    known). Features and gradients are of the step that began last, also where their message or its
+    answer brings the next smashed data.
 
     >>> app = ClientApp(mods=[transcribe_messages("wires")])  # doctest: +SKIP
     """

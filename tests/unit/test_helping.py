@@ -32,6 +32,7 @@ NAMED = {
     "E-SCENARIO-02": ScenarioError("model.lora", "needs peft: pip install '.[text]'"),
     "E-SCENARIO-04": ScenarioError("seed", "must be positive"),
     "E-SCENARIO-05": ScenarioError("servers", "only an API asks several"),
+    "E-SCENARIO-06": ScenarioError("scenario", "cannot read quikstart: No such file or directory"),
     "E-DATA-01": DataError("data.source.path: no file /x.csv"),
     "E-DATA-02": DataError("data.source.path: x.csv is not in UTF-8"),
     "E-DATA-03": DataError("data.source.target: no column 'x'"),
@@ -49,6 +50,11 @@ NAMED = {
 @pytest.mark.parametrize("name", NAMED)
 def test_an_error_has_its_kinds_name(name):
     assert find_kind(NAMED[name]).name == name
+
+
+def test_a_run_that_has_not_finished_is_not_damaged():
+    error = RunError("x has not finished (it is running, or killed); go on with it with --resume")
+    assert find_kind(error).name == "E-RUN-05"
 
 
 def test_every_class_has_a_kind_that_takes_any_message():

@@ -59,7 +59,7 @@ def _summarise(scenario: Values) -> dict[str, str]:
     return {
         "Setting": describe_setting(scenario),
         "Model": _describe_model(scenario),
-        "Clients": _describe_clients(scenario),
+        "Clients": describe_clients(scenario),
         "Method": name_methods(scenario),
         "Schedule": _describe_schedule(scenario),
         "Training": _describe_training(scenario["train"]),
@@ -91,7 +91,8 @@ def _describe_model(scenario: Values) -> str:
     return ", ".join([*words, str(scenario["topology"]).replace("_", "-")])
 
 
-def _describe_clients(scenario: Values) -> str:
+def describe_clients(scenario: Values) -> str:
+    """Describe how many clients there are, whose heads they have, and who is malicious."""
     clients = scenario["clients"]
     words = [str(clients["count"]), f"{str(clients['heads']).replace('_', ' ')} heads"]
     malicious = clients.get("malicious") or {}

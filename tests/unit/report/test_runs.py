@@ -223,7 +223,8 @@ def test_runs_with_one_name_are_distinguished_by_the_fields_that_differ(variant)
     columns = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
     assert columns["count"] == ["2", "7", "2", "2"]
     assert columns["lr"][1] == "0.5" != columns["lr"][0]
-    assert "badnets" in columns["poison"][2]
+    assert columns["poison"][2] == "badnets", "by its kind, as nothing else of it differs"
+    assert table.align[table.columns.index("poison")] == "r"
     assert not columns.keys() & {"seed", "rounds", "batch_size"}, "these do not differ"
     assert compare(runs[::3]).columns[:3] == ("run", "method", "seeds")
 

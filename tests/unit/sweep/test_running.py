@@ -288,6 +288,7 @@ def test_workers_come_to_the_same_and_one_that_dies_is_replaced(swept, tmp_path,
     assert list(beside.runs) == raw
     for name in raw:
         assert tables(inline.runs[name].path) == tables(beside.runs[name].path)
+        assert beside.runs[name].plugins is sweep.plugins
     assert set(beside.failed) == {"method=fatal,seed=0", "method=divide,seed=1"}
     died = beside.failed["method=fatal,seed=0"]
     assert "process died" in died

@@ -14,11 +14,13 @@ from rich.live import Live
 from rich.text import Text
 
 import simsplit
+from simsplit.report.tables import Table
 from simsplit.showing import saying
 from simsplit.showing.pace import format_clock
 from simsplit.showing.run_output import Lines
 from simsplit.showing.saying import echo, echo_prose, make_console, say
 from simsplit.showing.sweep_output import SweepLines
+from simsplit.terminal.printing import print_table
 
 NASTY = "a\x1b[2J\x1b]0;title\x07\x9b31m\r\u202eb"
 FEW = {"data": {"train_samples": 40}, "clients": {"count": 1}, "schedule": {"rounds": 1}}
@@ -42,6 +44,18 @@ def test_a_terminal_gets_prose_wrapped_between_words_and_commands_whole(capsys, 
     assert " ".join(map(str.strip, lines)) == prose.strip()
     echo_prose(command)
     assert capsys.readouterr().out == f"{command}\n"
+
+
+@pytest.mark.parametrize(("is_terminal", "widest"), [(True, 60), (False, 140)])
+def test_without_colour_a_table_has_the_terminals_width(capsys, monkeypatch, is_terminal, widest):
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((60, 20)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: is_terminal, raising=False)
+    rows = [("a name", "word " * 60)]
+    print_table(Table("", ("name", "words"), rows, "ll"), "table")
+    lines = capsys.readouterr().out.splitlines()
+    assert widest - 10 < max(len(line.rstrip()) for line in lines) <= widest
 
 
 def test_messages_results_and_lines_are_stripped(capsys):

@@ -7,6 +7,7 @@ import re
 from html.parser import HTMLParser
 
 import pytest
+from builders import scenario
 from gists import says
 
 from simsplit.report.grouping import Entry
@@ -14,10 +15,12 @@ from simsplit.report.html.chart import Series, choose_ticks, draw_lines
 from simsplit.report.html.markup import Markup, join, tag, void
 from simsplit.report.html.subject import Subject as Settings
 from simsplit.report.page import Subject, write_page
+from simsplit.report.page.question import describe_clients
 from simsplit.report.page.verdict import write_verdict
 from simsplit.results import Run
 
 EVIL = '<script>alert("x")</script>&\'</title><img src=x onerror=alert(1)>'
+BADNETS = {"kind": "badnets"}
 ALWAYS = [
     *("The question", "Learning curves", "Bytes and time", "Who holds what"),
     *("Clients", "Environment"),
@@ -55,6 +58,21 @@ class Seen(HTMLParser):
 
     def values(self, attribute):
         return [attrs[attribute] for _, attrs in self.elements if attribute in attrs]
+
+
+@pytest.mark.parametrize(
+    ("malicious", "words"),
+    [
+        ({"ids": [1, 3]}, "malicious: 1 + 3 (badnets)"),
+        ({"fraction": 0.25}, "25 % malicious (badnets)"),
+        ({}, "10 % malicious (badnets)"),
+        ({"fraction": 0.0}, "4, shared heads"),
+    ],
+)
+def test_the_question_says_who_is_malicious(malicious, words):
+    given = scenario(clients={"count": 4, "malicious": {**malicious, "poison": [BADNETS]}})
+    said = describe_clients(given.model_dump(mode="json"))
+    assert said.endswith(words)
 
 
 def test_a_sweeps_page_is_titled_by_what_it_sweeps(finished_run):
