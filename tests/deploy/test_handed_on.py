@@ -23,6 +23,7 @@ from hostile_ways import (
     wrap_garbage,
 )
 
+from simsplit.deploy.handovers import Handovers
 from simsplit.scenario import Scenario, parse
 from simsplit.scenario.files import merge
 
@@ -70,10 +71,15 @@ def test_a_lie_about_a_key(stage: Stage, lie: str, bad: int, quorum: Any, tmp_pa
     assert_it_costs_its_sender_alone(outcome, bad)
 
 
-def name_more_steps(about: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
-    """Name many steps of the sender, which would excuse weights of any size."""
-    made = {c: [token, 10**12 if steps else 0] for c, (token, steps) in about["made"].items()}
-    return {**about, "made": {**about["made"], **made}}, content
+def excuse_growth(handovers: Handovers) -> None:
+    """Seal weights that are far too large, with so many own steps that Adam could make them so."""
+
+    def name_steps(about: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+        own = {str(handovers.number): [handovers.token, 10**12]}
+        return {**about, "made": {**about["made"], **own}}, content
+
+    hand_on(grow(1e7))(handovers)
+    seal_otherwise(name_steps)(handovers)
 
 
 def seal(name: str, change: Any, **more: Any) -> Way:
@@ -93,7 +99,7 @@ OF_ADAM = [
     seal("step -1", set_slot("step", -1.0)),
     seal("a later step", set_slot("step", 1e6)),
     seal("half a step", set_slot("step", 0.5)),
-    Way("steps that it has not taken", "HandOver", stay, tamper=seal_otherwise(name_more_steps)),
+    Way("own times 1e7, and steps that would excuse it", "HandOver", stay, tamper=excuse_growth),
 ]
 OF_MOMENTUM = [
     seal("momentum of 2^49", set_slot("momentum_buffer", 2.0**49), claims=False),

@@ -18,8 +18,7 @@ from simsplit.results import Run
 
 mpl.use("agg")
 SIGN = {"kind": "tamper", "how": "sign", "strength": 1.0}
-DETECTORS = ["cosine_payload", "krum_payload", "within_class_payload"]
-"""The last one looks to one side: far away on the other one nobody is suspicious."""
+DETECTORS = ["cosine_payload", "krum_payload"]
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +81,20 @@ def test_roc_says_how_well_each_ranks(runs: dict[str, Run]):
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
     auroc = runs["attacked"].detections.set_index(["round", "detector"])["auroc"]
     assert labels == [f"{name} ({auroc[2, name]:.2f})" for name in DETECTORS]
+
+
+def test_far_away_on_the_side_that_a_detector_does_not_look_to_nobody_is_suspicious(
+    runs: dict[str, Run],
+):
+    """Of scores within a class, high ones are suspicious; an honest client lies lowest here."""
+    run = Run.load(runs["attacked"].path)
+    table = run.clients.copy()
+    last = table["round"] == table["round"].max()
+    table.loc[last, "within_class_payload_z"] = table["malicious"].map({1: 3.0, 0: 0.0})
+    table.loc[table[last & (table["malicious"] == 0)].index[0], "within_class_payload_z"] = -9.0
+    run.__dict__["clients"] = table
+    _, labels = figures.roc([run], ["within_class_payload"]).get_legend_handles_labels()
+    assert labels == ["within_class_payload (1.00)"]
 
 
 def test_caught_says_f1_and_false_alarms(runs: dict[str, Run]):
