@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from gists import says
@@ -22,6 +23,7 @@ from simsplit.errors import (
     ScenarioError,
     SimsplitError,
 )
+from simsplit.report.grouping import refuse_unfinished
 from simsplit.terminal.error_kinds import KINDS, find_kind
 from simsplit.terminal.examining import FEATURES
 
@@ -53,8 +55,10 @@ def test_an_error_has_its_kinds_name(name):
 
 
 def test_a_run_that_has_not_finished_is_not_damaged():
-    error = RunError("x has not finished (it is running, or killed); go on with it with --resume")
-    assert find_kind(error).name == "E-RUN-05"
+    running = SimpleNamespace(path="x", summary={"status": "running"})
+    with pytest.raises(RunError) as refused:
+        refuse_unfinished([SimpleNamespace(run=running)])  # type: ignore[list-item]
+    assert find_kind(refused.value).name == "E-RUN-05"
 
 
 def test_every_class_has_a_kind_that_takes_any_message():

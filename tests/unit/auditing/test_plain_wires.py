@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from gists import says
 from plain_wires import Constant, record_digits
 from torch import nn
 
@@ -100,7 +101,7 @@ def test_exit_codes_of_the_command(simsplit, wires, tmp_path) -> None:  # type: 
     assert "<h2" in (tmp_path / "page.html").read_text()
     spent = ("--budget", "0.001s", "--fail-above", 0.9, "--out", tmp_path / "c")
     code, _, err = simsplit("audit", wires["identity"], *spent)
-    assert (code, "no attack came to its end" in err) == (3, True)
+    assert (code, says(err, "no attack ... end")) == (3, True)
 
 
 @pytest.mark.parametrize(
