@@ -1,7 +1,7 @@
 """A network that learns CIFAR-10 in ten epochs: airbench94 (Jordan, 2024), cut in three.
 
 Patches of two by two pixels are whitened. Three blocks of two convolutions each follow, the first
-of them on the client. The network has 1,972,792 weights.
+of them on the client, whole or as far as its first convolution. The network has 1,972,792 weights.
 
 Layers, widths and starting values are those of the published code (KellerJordan/cifar10-airbench):
 
@@ -24,9 +24,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import batch_norm
 
-from simsplit.models.fresh import MOST_WIDTH, InputShape, LaidOut, Owner, Segments, Shape
+from simsplit.models.fresh import MOST_WIDTH, InputShape, LaidOut, Owner, Place, Segments, Shape
 from simsplit.models.layers import BatchNorm2d
-from simsplit.models.vision import build_misfit
+from simsplit.models.vision import Cut, build_misfit
 
 COLOURS = ((1.0, 1.0, 1.0), (1.0, 0.0, -1.0), (1.0, -2.0, 1.0))
 """Brightness, red against blue, and green against both; not normalised."""
@@ -45,16 +45,25 @@ BIAS_FACTOR = 8.0
 """Ratio of a normalisation's bias to the stored weight."""
 LOGIT_SCALE = 1 / 9
 """Factor on the logits."""
+_SECOND_HALF = 3
+"""Layers of a block from its second convolution on."""
 
 
 class Airbench(LaidOut):
-    """The network airbench94, for colour images of about 32 pixels; the head is its first block."""
+    """The network airbench94, for colour images of about 32 pixels."""
+
+    cut_field = "cut"
 
     images_only = True
     name_prefixes: ClassVar[Mapping[Owner, str]] = {"tail": "linear."}
     kind: Literal["airbench"] = "airbench"
     width: int = Field(default=64, ge=24, le=MOST_WIDTH)
     """Channels of the first block; the others have four times as many."""
+    cut: Cut = "l2h"
+    """The head: whitening and the first convolution (l1h), or the first block (l2h)."""
+
+    def count_passed(self, place: Place) -> int:
+        return _SECOND_HALF * ((place == "l2h") - (self.cut == "l2h"))
 
     def compute_shapes(self, input_shape: InputShape) -> tuple[Shape, Shape]:
         # Each block halves the image, and the last pooling is three by three.
@@ -68,10 +77,12 @@ class Airbench(LaidOut):
 
     def make_segments(self, input_shape: InputShape, num_classes: int) -> Segments:
         w = self.width
-        head = nn.Sequential(Whitening(), nn.GELU(), *_build_block(Whitening.FILTERS, w))
-        pooling = nn.MaxPool2d(3), nn.Flatten()
-        trunk = nn.Sequential(*_build_block(w, 4 * w), *_build_block(4 * w, 4 * w), *pooling)
-        return Segments(head, trunk, ScaledLinear(4 * w, num_classes, bias=False))
+        lower = [Whitening(), nn.GELU(), *_build_block(Whitening.FILTERS, w)]
+        upper = [*_build_block(w, 4 * w), *_build_block(4 * w, 4 * w), nn.MaxPool2d(3)]
+        ends = len(lower) - (_SECOND_HALF if self.cut == "l1h" else 0)
+        head, trunk = lower[:ends], [*lower[ends:], *upper, nn.Flatten()]
+        tail = ScaledLinear(4 * w, num_classes, bias=False)
+        return Segments(nn.Sequential(*head), nn.Sequential(*trunk), tail)
 
 
 def _build_block(inputs: int, outputs: int) -> list[nn.Module]:

@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from simsplit.data.sources import ParquetSource
 from simsplit.models.airbench import VARIANCE_EPS, Airbench, Norm, build_whitening_filters
+from simsplit.models.vision import Cut
 
 WIDTH = 24
 
@@ -30,13 +31,14 @@ def build_published(width: int) -> nn.Sequential:
     return nn.Sequential(whiten, nn.GELU(), *blocks, nn.MaxPool2d(3), nn.Flatten(), last)
 
 
-def join_parts(width: int) -> nn.Sequential:
-    model = Airbench(width=width).build((3, 32, 32), 10, seed=0)
+def join_parts(width: int, cut: Cut) -> nn.Sequential:
+    model = Airbench(width=width, cut=cut).build((3, 32, 32), 10, seed=0)
     return nn.Sequential(*model.head, *model.trunk, model.tail)
 
 
-def test_sgd_at_one_rate_is_the_published_recipe_with_quicker_biases():
-    ours, theirs = join_parts(WIDTH), build_published(WIDTH)
+@pytest.mark.parametrize("cut", ["l1h", "l2h"])
+def test_sgd_at_one_rate_is_the_published_recipe_with_quicker_biases(cut):
+    ours, theirs = join_parts(WIDTH, cut), build_published(WIDTH)
     theirs.load_state_dict(ours.state_dict())
     lr, decay, momentum = 0.02, 1e-3, {"momentum": 0.85, "nesterov": True}
     norms = [m.bias for m in theirs.modules() if isinstance(m, nn.BatchNorm2d)]

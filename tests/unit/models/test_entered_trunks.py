@@ -14,6 +14,7 @@ IMAGES: dict[str, tuple[dict[str, Any], Any, tuple[int, ...]]] = {
     "resnet20": ({"width": 2, "cut": 2}, 5, (3, 16, 16)),
     "resnet18": ({"cut": "l1h"}, "l2h", (3, 32, 32)),
     "mobilenet": ({"cut": 1}, 4, (3, 32, 32)),
+    "airbench": ({"width": 24, "cut": "l1h"}, "l2h", (3, 32, 32)),
     "vit": ({"width": 16, "heads": 2, "layers": 4, "patch": 4, "head": 1}, 2, (3, 8, 8)),
     "image_classifier": ({"sizes": {"width": 16, "heads": 2, "layers": 4}}, 2, (3, 8, 8)),
     "mnistnet": ({"cut": 2}, 4, (1, 28, 28)),
