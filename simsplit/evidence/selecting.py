@@ -139,18 +139,19 @@ def estimate(
 ) -> Mapping[str, float]:
     """Estimate the minutes of each cell by its name: as measured, else as the claim says.
 
-    `cells` are by default the table's. What a GPU took says nothing of processors. `on_gpu`: as a
-    GPU took, where that is known.
+    `cells` are by default the table's. What a GPU took says nothing of processors, nor what another
+    scenario took of this one. `on_gpu`: as a GPU took, where that is known.
     """
-    took: dict[tuple[str, str], float] = {}
+    took: dict[tuple[str, str, str], float] = {}
     # of rows with one key the last counts: a GPU's, if cells are to compute on one
     for row in sorted((*table.stale, *table.fresh), key=lambda row: row.on_gpu):
         if on_gpu or not row.on_gpu:
-            took[row.setting, row.figure] = max(row.minutes, _LEAST_MIN)
+            took[row.setting, row.figure, row.digest] = max(row.minutes, _LEAST_MIN)
     minutes = {}
     for cell in cells or table.cells:
         # scenarios with other figures may share a setting
-        known = [took[place] for name in cell.digests if (place := (cell.setting, name)) in took]
+        places = [(cell.setting, name, digest) for name, digest in cell.digests.items()]
+        known = [took[place] for place in places if place in took]
         minutes[cell.name] = known[0] if known else cell.takes_min
     return minutes
 

@@ -392,6 +392,8 @@ def test_minutes_are_those_that_such_a_machine_took_for_the_same_figures(measure
     assert set(estimate(table_here(), on_gpu=True).values()) == {1.0}
     add(measured.rows, [replace(row, minutes=1.0, machine=gpu) for row in rows])
     assert set(estimate(table_here()).values()) == {2.0}
+    add(measured.rows, [replace(row, minutes=7.0, digest="another's") for row in rows])
+    assert set(estimate(table_here()).values()) == {2.0}
 
 
 REFUSED = {
