@@ -209,6 +209,8 @@ def compare_leaks(kind: str, entries: Sequence[Entry], baseline: Baseline = None
     cells = [label | leaks for label, leaks in zip(labels, leaks_of, strict=True)]
     if declared.worst:
         title = f"{kind} that attacks tell, in %: the worst over views and rounds; {FLOORS}"
+    elif declared.by_view:
+        title = f"{kind}: {_name_compared(kind)}, in %, by where it is seen"
     else:
         title = f"{_name_compared(kind)} of recovered {kind}"
     if declared.defence:
@@ -258,7 +260,9 @@ def _list_means(run: Run, kind: str) -> Iterator[Leak]:
         views = [*declared.views]
         if declared.by_view:
             views = keep_kinds(run.leaks, kind)["view"].dropna().unique().tolist()
-        columns = {first: ""} | {f"{first}_{view}": f", {view}" for view in views}
+        # a guess is seen nowhere
+        seen = {f"{first}_{view}": f", {view}" if view else "" for view in views}
+        columns = {first: ""} | seen
     for name, row in last[~last.index.isin(has_role(last, WRITTEN).index)].iterrows():
         for column, view in columns.items():
             if column in last and not math.isnan(row[column]):

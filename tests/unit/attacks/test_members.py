@@ -22,11 +22,13 @@ from simsplit.legs import Leg
 from simsplit.metrics.audit_bounds import audit
 from simsplit.metrics.leaks import measure_members, trace_rates
 from simsplit.packets import Packet
-from simsplit.report.leak_tables import _list_means
+from simsplit.report.grouping import Entry
+from simsplit.report.leak_tables import _list_means, compare_leaks
 from simsplit.results import Run
 from simsplit.results.leak_table import keep_kinds
-from simsplit.results.member_leaks import EPSILON
+from simsplit.results.member_leaks import COIN, EPSILON
 from simsplit.results.recovered_files import load_rates
+from simsplit.results.recovered_kinds import KINDS
 from simsplit.seeds import numpy_rng_for
 
 MEMBERS = np.arange(400) % 2 == 0
@@ -406,3 +408,8 @@ def test_a_comparison_of_runs_has_the_figures_of_each_view(tmp_path):
     attack = [each for each in found if each[0].startswith("loss_threshold")]
     assert attack
     assert all(column.startswith("tpr_at_1pct_") for _, column, _ in attack)
+    (coin,) = (each for each in found if each not in attack)
+    assert coin[0] == KINDS["members"].guesses[COIN]
+    (table,) = compare_leaks("members", [Entry(run)])
+    assert table.rows[0][table.columns.index(coin[0])] == f"{100 * coin[2]:.2f}"
+    assert "%" in table.title
