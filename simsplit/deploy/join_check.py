@@ -18,6 +18,7 @@ from simsplit.deploy.keys import (
     read_owner,
     read_roster,
 )
+from simsplit.deploy.site_setup import refuse_unknown_client
 from simsplit.deploy.terms import Mode, describe_machine, digest_terms
 from simsplit.errors import RunError, RunFailedError
 from simsplit.legs import ClientId
@@ -31,7 +32,8 @@ REACH_S = 10.0
 def check_join(
     address: str, client: ClientId, folder: Path, scenario: Scenario, mode: Mode
 ) -> Iterator[str]:
-    """Yield one line for each check that passes; raise RunError at the first that fails."""
+    """Yield one line for each check that passes; raise an error at the first that fails."""
+    refuse_unknown_client(scenario, client)
     keys = load_keys(folder, client_name(client))
     until = check_validity(keys)
     if (name := read_owner(keys)) != client_name(client):

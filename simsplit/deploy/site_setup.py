@@ -29,6 +29,12 @@ SECRET = "secret"
 """The file of the client's secret, in its folder of checkpoints."""
 
 
+def refuse_unknown_client(scenario: Scenario, client: ClientId) -> None:
+    """Raise ScenarioError for the number of a client that the scenario does not have."""
+    if client >= (count := scenario.clients.count):
+        raise ScenarioError("clients.count", f"got client {client}, allowed are 0 to {count - 1}")
+
+
 def make_site(
     scenario: Scenario,
     client: ClientId,
@@ -43,10 +49,7 @@ def make_site(
 
     `common` are the ids that all parties have, where they were aligned.
     """
-    if client >= scenario.clients.count:
-        raise ScenarioError(
-            "clients.count", f"got client {client}, allowed are 0 to {scenario.clients.count - 1}"
-        )
+    refuse_unknown_client(scenario, client)
     if not resume and (out / CHECKPOINTS).exists():
         raise RunError(
             f"{out} already holds a client's checkpoints; give another --out, or add --resume"

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 from builders import TINY
+from gists import gist
 from texts import api_scenario, text_scenario
 
+from simsplit.deploy.join_check import check_join
 from simsplit.deploy.keys import check_validity, load_keys, make_keys, read_owner
 from simsplit.deploy.server_run import find_differences
 from simsplit.deploy.site_setup import load_own_data, load_secret, make_site
@@ -92,6 +94,12 @@ class TestTerms:
     def test_do_not_say_where_data_lie(self, tmp_path):
         one, other = (text_scenario(tmp_path / place) for place in "ab")
         assert digest_terms(one, "rehearsal") == digest_terms(other, "rehearsal")
+
+
+def test_a_check_knows_that_the_run_has_no_such_client(tmp_path):
+    make_keys(tmp_path, 4, 30)  # as many keys as parties may come, fewer of whom this run has
+    with pytest.raises(ScenarioError, match=gist("clients.count ... client 3 ... 0 to 2")):
+        list(check_join("127.0.0.1:1", 3, tmp_path, scenario(), "rehearsal"))
 
 
 def test_machines_that_would_not_give_the_same_are_named():
