@@ -125,6 +125,9 @@ class RowGate(Config):
     """Axes of the rows that it decides on; empty: all."""
     judges: tuple[str, ...] = ()
     """The figures whose statements it decides on; empty: all."""
+    bounds: bool = False
+    """Whether it decides on statements alone that name a number, such as `lightsplit-8 >= -6`: how
+    far rows lie apart may depend on how long they train, and which is higher may not."""
     otherwise: str
     """What passes it, where rows do not."""
 

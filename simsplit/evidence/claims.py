@@ -42,6 +42,7 @@ A paper's `claims.yaml` lies beside its scenarios, in `scenarios/papers/<paper>/
             at: {method: raw}             its axes, where they differ from the judged row's
             for: {data: cifar10}          the rows that it decides on; by default all
             judges: [accuracy]            the figures whose statements it decides on; all by default
+            bounds: true                  it decides on those alone that name a number
             otherwise: ...                what passes it
         ungated: ...                      why there is no gate
         floors: [mean_image]              figures of this table that need no attack

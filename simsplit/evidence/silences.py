@@ -36,7 +36,12 @@ def list_gates(claim: Claim, statement: Statement) -> list[RowGate]:
     parsed = parse_statement(statement.that, claim.sides(statement), "")
     names = [statement.in_] if statement.in_ else [name for each in parsed for name in each.rows]
     figures = {*names, *map(claim.base_figure, names)}
-    return [each for each in claim.gates if not each.judges or figures & set(each.judges)]
+    numbers = any(comparison.names_number for comparison in parsed)
+    return [
+        gate
+        for gate in claim.gates
+        if (not gate.judges or figures & set(gate.judges)) and (numbers or not gate.bounds)
+    ]
 
 
 def _list_missed(

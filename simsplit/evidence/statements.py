@@ -90,6 +90,12 @@ class Comparison:
         return bool(_SIGNS[self.sign](left, right))
 
     @property
+    def names_number(self) -> bool:
+        """Whether it says how far apart its sides lie, by a number, and not their order alone."""
+        terms = (*self.left.terms, *self.right.terms)
+        return self.sign == "~" or any(not isinstance(term, str) for term in terms)
+
+    @property
     def bound(self) -> float | None:
         """The number that the first side is held against; None where the second has a row."""
         return None if self.right.rows else self.right.value({})

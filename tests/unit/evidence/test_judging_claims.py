@@ -214,6 +214,26 @@ def test_nothing_is_judged_by_a_row_that_misses_its_gate(gate, verdict):
     assert not why or "a longer run" in why
 
 
+@pytest.mark.parametrize(
+    ("that", "gated"),
+    [
+        ("ours < raw", False),
+        ("raw > ours > nobody", False),
+        ("ours < 0.9", True),
+        ("ours / raw < 0.9", True),
+        ("raw - ours > 0.1", True),
+        ("raw ~ ours within 0.9", True),
+        ("raw > ours > 0.01", True),
+    ],
+)
+def test_a_gate_of_bounds_decides_on_what_names_a_number(that, gated):
+    gate = RowGate.model_validate({**GATE, "that": "worst >= 0.95", "bounds": True})
+    given = make_claim({"that": that, "in": "leak"}, rows=("raw", "ours", "nobody"))
+    claim = given.model_copy(update={"gates": (gate,)})
+    _, judged = judge(claim, raw=READ, ours=HIDDEN, nobody={**HIDDEN, "leak": (0.1, 0.11, 0.12)})
+    assert {bool(each.judged.why_open) for each in judged} == {gated}
+
+
 def test_a_gate_of_a_ratio_is_that_of_what_it_divides_and_one_that_is_not_measured_is_missed():
     gate = RowGate.model_validate({**GATE, "that": "worst >= 0.95", "judges": ["leak"]})
     ratio = {"that": "ours < 1", "in": "ratio"}
