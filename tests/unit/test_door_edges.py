@@ -92,7 +92,7 @@ def test_a_model_that_is_not_here_names_the_folder_where_it_may_lie(command, tmp
 
 
 def test_a_table_without_a_missing_cell_has_nothing_to_measure(command):
-    went, said, told = command("reproduce", "lightsplit/table3", "--dry")
+    went, said, told = command("reproduce", "lightsplit/table1", "--dry")
     assert went
     assert "0 cells" not in said + told
     assert "nothing" in said + told
