@@ -78,7 +78,8 @@ def judge_claim(
 def judge_sentence(claim: Claim, judgements: Sequence[JudgedStatement]) -> ClaimVerdict:
     """Return the verdict on a table's sentence: the worst of those on its statements.
 
-    It does not hold as long as a part of it is not measured at all.
+    It does not hold as long as a part of it is not measured at all, and is not settled where
+    another part is.
     """
     verdicts = []
     of_sentence = [each for each in judgements if not each.statement.ours]
@@ -87,9 +88,11 @@ def judge_sentence(claim: Claim, judgements: Sequence[JudgedStatement]) -> Claim
         combine = combine_most if made[0].statement.most else combine_verdicts
         verdicts.append(combine([each.judged.verdict for each in made]))
     worst = combine_verdicts(verdicts)
-    if worst is ClaimVerdict.HOLDS and list_beyond(claim, judgements):
-        return ClaimVerdict.NOT_SETTLED
-    return worst
+    if worst is ClaimVerdict.NOT_MEASURED:
+        partly = {ClaimVerdict.HOLDS, ClaimVerdict.NOT_SETTLED} & {*verdicts}
+    else:
+        partly = worst is ClaimVerdict.HOLDS and list_beyond(claim, judgements)
+    return ClaimVerdict.NOT_SETTLED if partly else worst
 
 
 def list_beyond(claim: Claim, judgements: Sequence[JudgedStatement]) -> list[Statement]:

@@ -1,6 +1,7 @@
 """A table is judged by its sentence: planted rows that a wrong rule would judge otherwise."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +65,22 @@ def test_a_stricter_measure_of_ours_never_makes_the_sentence_fail():
 def test_a_measure_of_ours_does_not_make_the_sentence_hold_either():
     claim = make_claim(STRICTER | {"that": "raw > 0.5"})
     assert judge(claim, raw=READ, ours=HIDDEN)[0] is ClaimVerdict.NOT_MEASURED
+
+
+@pytest.mark.parametrize(
+    ("known", "verdict"),
+    [
+        ({"raw": READ, "ours": HIDDEN}, ClaimVerdict.NOT_SETTLED),
+        ({"raw": READ, "ours": {**READ, "leak": (0.9, 0.92, 0.93)}}, ClaimVerdict.FAILS),
+        ({"raw": READ}, ClaimVerdict.NOT_MEASURED),
+    ],
+)
+def test_a_sentence_of_which_a_part_is_measured_is_not_settled(known, verdict):
+    names = ("raw", "ours", "lacking")
+    claim = make_claim(LESS, {"that": "lacking < raw", "in": "leak"}, rows=names)
+    reached = frozenset(READ)
+    rows = [replace(make_row(name, known.get(name, {})), reached=reached) for name in names]
+    assert judge_sentence(claim, judge_claim(claim, "small", rows)) is verdict
 
 
 def test_an_attack_at_its_floor_where_nothing_is_defended_settles_nothing():
