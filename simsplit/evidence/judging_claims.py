@@ -88,11 +88,11 @@ def judge_sentence(claim: Claim, judgements: Sequence[JudgedStatement]) -> Claim
         combine = combine_most if made[0].statement.most else combine_verdicts
         verdicts.append(combine([each.judged.verdict for each in made]))
     worst = combine_verdicts(verdicts)
-    if worst is ClaimVerdict.NOT_MEASURED:
-        partly = {ClaimVerdict.HOLDS, ClaimVerdict.NOT_SETTLED} & {*verdicts}
-    else:
-        partly = worst is ClaimVerdict.HOLDS and list_beyond(claim, judgements)
-    return ClaimVerdict.NOT_SETTLED if partly else worst
+    measured = {ClaimVerdict.HOLDS, ClaimVerdict.NOT_SETTLED} & {*verdicts}
+    partly = worst is ClaimVerdict.NOT_MEASURED and measured
+    if partly or (worst is ClaimVerdict.HOLDS and list_beyond(claim, judgements)):
+        return ClaimVerdict.NOT_SETTLED
+    return worst
 
 
 def list_beyond(claim: Claim, judgements: Sequence[JudgedStatement]) -> list[Statement]:
